@@ -1,0 +1,71 @@
+# tokenlock: named tokens and job claims for PostgreSQL
+
+EXTENSION = tokenlock
+PGFILEDESC = "tokenlock - named tokens and job claims"
+
+MODULE_big = tokenlock
+OBJS = \
+	$(WIN32RES) \
+	src/clock.o \
+	src/fence.o \
+	src/session.o \
+	src/shmem.o \
+	src/sqlfuncs.o \
+	src/token.o \
+	src/tokenlock.o \
+	src/views.o \
+	src/wait.o
+
+DATA = $(call files-in,sql,tokenlock--*.sql)
+
+# Callbacks have their parameters from the server, used or not.  WERROR=1 is
+# for CI only: a newer compiler may know warnings that we do not.
+PG_CFLAGS = -Wextra -Wno-unused-parameter $(if $(WERROR),-Werror)
+# -Wextra is about our code, so the server's headers are system headers.
+PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server)
+
+# Regression tests: inputs in test/sql, answers in expected.  Each can run
+# alone and in any order.
+REGRESS = $(call names-in,test/sql,sql)
+REGRESS_OPTS = --inputdir=$(srcdir)/test
+REGRESS_PREP = expected-link
+
+# Isolation tests: test/isolation/specs, answers in test/isolation/expected.
+ISOLATION = $(call names-in,test/isolation/specs,spec)
+ISOLATION_OPTS = --inputdir=$(srcdir)/test/isolation
+
+# TAP tests need IPC::Run.
+TAP_TESTS := $(shell perl -MIPC::Run -e 'print 1' 2>/dev/null)
+PROVE_TESTS = test/t/*.pl
+
+PGTAP_TESTS = $(srcdir)/test/pgtap/*.sql
+PGTAP_DB = pgtap_$(EXTENSION)
+
+EXTRA_CLEAN = output_iso
+
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+
+# Files of a folder below $(srcdir): with their path from there, or, of one
+# suffix, with neither path nor suffix.
+files-in = $(sort $(patsubst $(srcdir)/%,%,$(wildcard $(srcdir)/$(1)/$(2))))
+names-in = $(basename $(notdir $(call files-in,$(1),*.$(2))))
+
+include $(PGXS)
+
+# A PostgreSQL built without --enable-depend, as Debian's, does not know which
+# object depends on which header.
+$(OBJS) $(OBJS:.o=.bc): $(wildcard $(srcdir)/src/*.h)
+
+# In a build outside the source tree, PostgreSQL 15 looks here for answers.
+.PHONY: expected-link
+expected-link:
+	@test -e expected || ln -s '$(abspath $(srcdir))/expected' expected
+
+# The pgTAP tests, in a fresh database of the running server.
+.PHONY: check-pgtap
+check-pgtap:
+	'$(bindir)/dropdb' --if-exists $(PGTAP_DB)
+	'$(bindir)/createdb' -T template0 -E UTF8 $(PGTAP_DB)
+	PATH='$(bindir)':"$$PATH" pg_prove -d $(PGTAP_DB) $(PGTAP_TESTS)
+	'$(bindir)/dropdb' $(PGTAP_DB)
