@@ -6,7 +6,9 @@ PGFILEDESC = "tokenlock - named tokens and job claims"
 MODULE_big = tokenlock
 OBJS = \
 	$(WIN32RES) \
+	src/args.o \
 	src/clock.o \
+	src/describe.o \
 	src/fence.o \
 	src/session.o \
 	src/shmem.o \

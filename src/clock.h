@@ -1,0 +1,39 @@
+/*-------------------------------------------------------------------------
+ *
+ * clock.h
+ *	  The clock of leases, and the ways between it and SQL's types.
+ *
+ * Leases run on CLOCK_BOOTTIME: a step of the wall clock moves nothing, and
+ * unlike CLOCK_MONOTONIC it goes on while the machine is suspended, so that
+ * a client's idea of its lease and the server's stay together.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef TOKENLOCK_CLOCK_H
+#define TOKENLOCK_CLOCK_H
+
+#include "tokenlock.h"
+
+#include "utils/timestamp.h"
+
+/* The present time. */
+extern TlTime tl_now(void);
+
+/* now + span, or TL_NEVER when either has no end or the sum has none. */
+extern TlTime tl_time_add(TlTime now, TlTime span);
+
+/* A point of our clock as wall-clock time, for people only. */
+extern TimestampTz tl_time_to_timestamptz(TlTime when);
+
+/*
+ * The length of an interval.  Days have 24 hours and months 30 days.  Lengths
+ * that the clock could not add to the present are TL_NEVER.
+ */
+extern TlTime tl_interval_to_time(const Interval *interval);
+
+/* The rest of a span in whole milliseconds, rounded up: 1 to INT_MAX. */
+extern int	tl_time_to_ms(TlTime span);
+
+#endif							/* TOKENLOCK_CLOCK_H */

@@ -1,0 +1,118 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  Differences between the PostgreSQL majors that tokenlock builds on.
+ *
+ * This is the only file that tests PG_VERSION_NUM.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef TOKENLOCK_COMPAT_H
+#define TOKENLOCK_COMPAT_H
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "catalog/pg_extension.h"
+#include "commands/extension.h"
+#include "lib/dshash.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/wait_event.h"
+
+#if PG_VERSION_NUM < 150000
+#error "tokenlock needs PostgreSQL 15 or later"
+#endif
+
+/* The number of this backend's PGPROC. */
+#if PG_VERSION_NUM >= 170000
+#define tl_my_procno()	((int) MyProcNumber)
+#else
+#define tl_my_procno()	(MyProc->pgprocno)
+#endif
+
+/* Does this backend hold exactly this mode of this lock, at any level? */
+static inline bool
+tl_lock_held_by_me(const LOCKTAG *tag, LOCKMODE mode)
+{
+#if PG_VERSION_NUM >= 170000
+	return LockHeldByMe(tag, mode, false);
+#else
+	return LockHeldByMe(tag, mode);
+#endif
+}
+
+/* The wait event of a sleep on the latch: an own one where the server has them. */
+static inline uint32
+tl_wait_event(void)
+{
+#if PG_VERSION_NUM >= 170000
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("TokenlockWait");
+	return event;
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+/* The schema of an extension; exported by the server from 16 on. */
+static inline Oid
+tl_extension_schema(Oid extension)
+{
+#if PG_VERSION_NUM >= 160000
+	return get_extension_schema(extension);
+#else
+	Relation	relation = table_open(ExtensionRelationId, AccessShareLock);
+	Oid			schema = InvalidOid;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(extension));
+	scan = systable_beginscan(relation, ExtensionOidIndexId, true, NULL,
+							  1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
+	systable_endscan(scan);
+	table_close(relation, AccessShareLock);
+	return schema;
+#endif
+}
+
+/* How dshash copies a key into its table: from 17 on it has to be told. */
+static inline void
+tl_dshash_copies_keys(dshash_parameters *parameters)
+{
+#if PG_VERSION_NUM >= 170000
+	parameters->copy_function = dshash_memcpy;
+#endif
+}
+
+/* Start an index scan. */
+static inline IndexScanDesc
+tl_index_beginscan(Relation heap, Relation index, Snapshot snapshot, int nkeys)
+{
+#if PG_VERSION_NUM >= 180000
+	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0);
+#else
+	return index_beginscan(heap, index, snapshot, nkeys, 0);
+#endif
+}
+
+/* Is this interval one of the infinite ones that version 17 brought? */
+#if PG_VERSION_NUM >= 170000
+#define tl_interval_is_infinite(i)	INTERVAL_NOT_FINITE(i)
+#else
+#define tl_interval_is_infinite(i)	false
+#endif
+
+#endif							/* TOKENLOCK_COMPAT_H */

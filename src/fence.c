@@ -1,0 +1,249 @@
+/*-------------------------------------------------------------------------
+ *
+ * fence.c
+ *	  Fence numbers: drawn in shared memory, reserved durably in blocks.
+ *
+ * A fence must be larger than every earlier one of its name, across crashes
+ * and failovers too, and must not cost a write per grant.  So the numbers of
+ * a database come out of blocks.  The end of the last block is kept on the
+ * page of the sequence tokenlock_fence.  It is moved ahead and flushed first,
+ * and then the numbers below it are given out; after a start it is where the
+ * next block begins.
+ *
+ * The page is changed in place by generic WAL rather than by setval(), which
+ * fails in read-only transactions, assigns a transaction id and is undone by
+ * nothing but needs a right that would let its owner set the number back.
+ *
+ * A standby that is promoted may lack the last reservation, and so may a
+ * server restored from a backup.  Therefore a number consists of a counter of
+ * 44 bits and, above it, an epoch.  Beside the end of the block, in the
+ * sequence's log_cnt, stands a fingerprint of the server's history (system
+ * identifier and timeline).  When it is not today's, the epoch is raised.
+ * pg_dump carries the number, but not the fingerprint: a restored database
+ * begins a new epoch, too.
+ *
+ * A new extension's numbers begin at a clock reading (seconds since 2026 in
+ * the upper bits), so that they go on growing when the extension is dropped
+ * and created again.
+ *
+ * Locks: the spinlock of TlDatabase, and while reserving a lock on the
+ * sequence and its buffer.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "access/genam.h"
+#include "access/generic_xlog.h"
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/xlog.h"
+#include "access/xloginsert.h"
+#include "catalog/pg_class.h"
+#include "commands/extension.h"
+#include "commands/sequence.h"
+#include "common/hashfn.h"
+#include "compat.h"
+#include "fence.h"
+#include "miscadmin.h"
+#include "shmem.h"
+#include "storage/bufmgr.h"
+#include "storage/spin.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+/* Bits of the counter below the epoch. */
+#define TL_EPOCH_SHIFT		44
+
+/* Numbers reserved at a time: a crash loses at most so many. */
+#define TL_FENCE_BLOCK		((uint64) 1 << 22)
+
+/* The first number of a new extension: seconds since then, shifted. */
+#define TL_SEED_SINCE		INT64CONST(1767225600)	/* 2026-01-01 UTC */
+#define TL_SEED_SHIFT		23
+
+/*
+ * TlDatabase: the fence numbers of one database.  Made by the first backend
+ * of the database that needs one, and never removed, so that a backend may
+ * keep a pointer to it.  All but the key is covered by the spinlock.
+ */
+typedef struct TlDatabase
+{
+	TlKey		key;
+	slock_t		mutex;
+	uint64		next;			/* the next number to give out */
+	uint64		limit;			/* the first that is not reserved; 0: none */
+} TlDatabase;
+
+static TlDatabase *my_database = NULL;
+
+static TlDatabase *attach_database(void);
+static void reserve(TlDatabase *database);
+static uint64 reserve_on_page(Relation sequence, uint64 *start);
+static int64 history_fingerprint(void);
+static uint64 seed(void);
+
+void
+tl_fence_init(void)
+{
+	tl_shmem_define_table(TL_TABLE_DATABASES, sizeof(TlDatabase), NULL);
+}
+
+void
+tl_fence_prepare(void)
+{
+	bool		ready;
+
+	if (unlikely(my_database == NULL))
+		my_database = attach_database();
+
+	SpinLockAcquire(&my_database->mutex);
+	ready = my_database->next < my_database->limit;
+	SpinLockRelease(&my_database->mutex);
+	if (unlikely(!ready))
+		reserve(my_database);
+}
+
+uint64
+tl_fence_draw(void)
+{
+	uint64		fence = 0;
+
+	Assert(my_database != NULL);
+	SpinLockAcquire(&my_database->mutex);
+	if (my_database->next < my_database->limit)
+		fence = my_database->next++;
+	SpinLockRelease(&my_database->mutex);
+	return fence;
+}
+
+static TlDatabase *
+attach_database(void)
+{
+	dshash_table *table = tl_shmem_table(TL_TABLE_DATABASES);
+	TlDatabase *database;
+	TlKey		key;
+	bool		found;
+
+	tl_key_init(&key, InvalidOid, "", 0);
+	tl_shmem_make_room(TL_TABLE_DATABASES);
+	database = dshash_find_or_insert(table, &key, &found);
+	if (!found)
+	{
+		tl_shmem_count_entry(TL_TABLE_DATABASES, 1);
+		SpinLockInit(&database->mutex);
+		database->next = 0;
+		database->limit = 0;
+	}
+	dshash_release_lock(table, database);
+	return database;
+}
+
+/*
+ * Reserve a block: on disk first, and only then in shared memory.
+ *
+ * Several backends may do so at once.  Each gets a block of its own, in the
+ * order in which they had the buffer, and a flush covers what was logged
+ * before; so the larger limit is good for all numbers below it.
+ *
+ * When the extension was dropped and created again, the sequence is new, and
+ * shared memory may know larger numbers than it.
+ */
+static void
+reserve(TlDatabase *database)
+{
+	Oid			extension = get_extension_oid("tokenlock", false);
+	Oid			sequence;
+	Relation	relation;
+	uint64		start;
+	uint64		end;
+
+	sequence = get_relname_relid("tokenlock_fence",
+								 tl_extension_schema(extension));
+	if (!OidIsValid(sequence) || get_rel_relkind(sequence) != RELKIND_SEQUENCE)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("sequence \"tokenlock_fence\" of extension \"tokenlock\" is missing"),
+				 errhint("Drop and create the extension again.")));
+
+	/* Numbers may be in use that a new sequence knows nothing of. */
+	SpinLockAcquire(&database->mutex);
+	start = database->limit;
+	SpinLockRelease(&database->mutex);
+
+	relation = relation_open(sequence, RowExclusiveLock);
+	end = reserve_on_page(relation, &start);
+	relation_close(relation, RowExclusiveLock);
+
+	SpinLockAcquire(&database->mutex);
+	if (database->limit == 0)
+		database->next = start;
+	if (database->limit < end)
+		database->limit = end;
+	SpinLockRelease(&database->mutex);
+}
+
+/*
+ * Move the end of the reserved numbers ahead on the sequence's page, and
+ * flush.  The block begins at *start or above, which is set.
+ */
+static uint64
+reserve_on_page(Relation sequence, uint64 *start)
+{
+	GenericXLogState *state = GenericXLogStart(sequence);
+	int64		history = history_fingerprint();
+	Buffer		buffer = ReadBuffer(sequence, 0);
+	XLogRecPtr	lsn;
+	Page		page;
+	HeapTupleData tuple;
+	Form_pg_sequence_data data;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	page = GenericXLogRegisterBuffer(state, buffer, 0);
+	tuple.t_data = (HeapTupleHeader)
+		PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
+	data = (Form_pg_sequence_data) GETSTRUCT(&tuple);
+
+	if (!data->is_called)
+		*start = Max(*start, seed());
+	else if (data->log_cnt == history)
+		*start = Max(*start, (uint64) data->last_value);
+	else
+		*start = Max(*start,
+					 (((uint64) data->last_value >> TL_EPOCH_SHIFT) + 1)
+					 << TL_EPOCH_SHIFT);
+
+	data->last_value = *start + TL_FENCE_BLOCK;
+	data->log_cnt = history;
+	data->is_called = true;
+
+	lsn = GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+	XLogFlush(lsn);
+	return *start + TL_FENCE_BLOCK;
+}
+
+/*
+ * Tells this server's history from others: a promotion begins a new timeline,
+ * and an initdb (also that of pg_upgrade) has a system identifier of its own.
+ */
+static int64
+history_fingerprint(void)
+{
+	uint64		hash = hash_combine64(GetSystemIdentifier(),
+									  GetWALInsertionTimeLine());
+
+	return (int64) (hash & PG_INT64_MAX);
+}
+
+static uint64
+seed(void)
+{
+	int64		seconds = (int64) time(NULL) - TL_SEED_SINCE;
+
+	return (uint64) Max(seconds, 1) << TL_SEED_SHIFT;
+}

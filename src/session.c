@@ -1,0 +1,560 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.c
+ *	  Taking and giving back tokens, and what this session must give back.
+ *
+ * A grant of the session itself (session or transaction scope) ends with the
+ * transaction, savepoint or session, so this backend remembers it.  The
+ * memory is only a list of what to clean up: whether the token is still held
+ * is said by the entry in shared memory, where a lease may have lapsed, so
+ * each release there names the fence of the very grant.  Leases of named
+ * owners outlive the session, and nothing is remembered of them.
+ *
+ * Transaction scope is kept by a session-level hold lock, too, which our
+ * callbacks release.  Lengthening a hold from transaction to session is then
+ * a matter of this list alone.
+ *
+ * The callbacks at the end of a transaction neither allocate nor read
+ * catalogs: an error after the commit record would be a PANIC.
+ *
+ * Locks: one token's at a time (token.c); none while calling wait.c.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "clock.h"
+#include "compat.h"
+#include "lib/ilist.h"
+#include "miscadmin.h"
+#include "session.h"
+#include "storage/ipc.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "wait.h"
+
+/*
+ * What this session must give back.  An entry is made before the request,
+ * with fence 0, so that nothing needs to be allocated once it is granted.
+ */
+typedef struct TlHold
+{
+	TlKey		key;			/* hash key, must be first */
+	uint64		fence;			/* 0: request under way */
+	uint64		hold_serial;	/* key of the hold lock; 0: none */
+	SubTransactionId subid;		/* scope; InvalidSubTransactionId: session */
+	SubTransactionId made_in;	/* where the request was made */
+	dlist_node	node;			/* in transaction_holds or session_holds */
+} TlHold;
+
+static HTAB *holds = NULL;
+static dlist_head session_holds = DLIST_STATIC_INIT(session_holds);
+static dlist_head transaction_holds = DLIST_STATIC_INIT(transaction_holds);
+
+/* The entry of a request that is under way. */
+static TlHold *pending = NULL;
+
+static void on_xact(XactEvent event, void *arg);
+static void on_subxact(SubXactEvent event, SubTransactionId mySubid,
+					   SubTransactionId parentSubid, void *arg);
+static void on_session_exit(int code, Datum arg);
+static TlHold *enter_hold(const TlRequest *request);
+static void forget_hold(TlHold *hold);
+static void note_grant(TlHold *hold, const TlRequest *request,
+					   TlAnswer answer);
+static bool release_hold(TlHold *hold);
+static void give_hold_lock(TlHold *hold);
+static void retake_lost_locks(void);
+
+void
+tl_session_attach(void)
+{
+	HASHCTL		ctl = {0};
+
+	if (likely(holds != NULL))
+		return;
+	tl_shmem_attach();
+
+	ctl.keysize = sizeof(TlKey);
+	ctl.entrysize = sizeof(TlHold);
+	ctl.hash = tl_key_hash;
+	ctl.match = tl_key_compare;
+	ctl.hcxt = TopMemoryContext;
+	holds = hash_create("tokenlock holds", 16, &ctl,
+						HASH_ELEM | HASH_FUNCTION | HASH_COMPARE |
+						HASH_CONTEXT);
+
+	/*
+	 * In before_shmem_exit, because later the area could not be used any
+	 * more.  This runs before the callback that aborts an open transaction.
+	 */
+	before_shmem_exit(on_session_exit, 0);
+	RegisterXactCallback(on_xact, NULL);
+	RegisterSubXactCallback(on_subxact, NULL);
+}
+
+void
+tl_session_attach_primary(void)
+{
+	tl_session_attach();
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("tokens and jobs cannot be taken during recovery"),
+				 errhint("Connect to the primary server: what a standby answers could not bind it.")));
+	if (IsInParallelMode())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
+				 errmsg("tokens and jobs cannot be taken during a parallel operation"),
+				 errhint("Functions that call those of tokenlock must be marked PARALLEL UNSAFE.")));
+}
+
+void
+tl_session_owner(TlOwner *owner)
+{
+	owner->role = GetUserId();
+	owner->procno = tl_my_procno();
+	owner->pid = MyProcPid;
+	owner->named = false;
+	owner->len = 0;
+}
+
+/*
+ * Requests
+ */
+
+TlAnswer
+tl_session_get(TlRequest *request)
+{
+	TlAnswer	answer;
+	TlLook		look;
+	TlHold	   *hold;
+
+	retake_lost_locks();
+
+	if (request->owner.named)
+	{
+		answer = tl_wait_attempt(request, false);
+		if (answer == TL_ANSWER_BUSY && request->wait != 0)
+			answer = tl_wait_in_line(request, false);
+		return answer;
+	}
+
+	tl_wait_look(request, &look);
+	if (!look.free && !look.mine && request->wait == 0)
+		return TL_ANSWER_BUSY;
+
+	pending = hold = enter_hold(request);
+	answer = TL_ANSWER_BUSY;
+	if (look.free || look.mine)
+		answer = tl_wait_attempt(request, request->ttl == 0 && !look.mine);
+	if (answer == TL_ANSWER_BUSY && request->wait != 0)
+		answer = tl_wait_in_line(request, request->ttl == 0);
+	pending = NULL;
+	note_grant(hold, request, answer);
+	return answer;
+}
+
+/*
+ * The list's entry for a request.  If there is one already, then it is of a
+ * grant that is being asked for again, or that has lapsed.
+ */
+static TlHold *
+enter_hold(const TlRequest *request)
+{
+	bool		found;
+	TlHold	   *hold = hash_search(holds, &request->key, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		hold->fence = 0;
+		hold->hold_serial = 0;
+		hold->subid = InvalidSubTransactionId;
+		dlist_push_tail(&session_holds, &hold->node);
+	}
+	hold->made_in = GetCurrentSubTransactionId();
+	return hold;
+}
+
+static void
+forget_hold(TlHold *hold)
+{
+	dlist_delete(&hold->node);
+	hash_search(holds, &hold->key, HASH_REMOVE, NULL);
+}
+
+/* Set whether the hold is the session's or that of a (sub)transaction. */
+static void
+set_scope(TlHold *hold, SubTransactionId subid)
+{
+	hold->subid = subid;
+	dlist_delete(&hold->node);
+	dlist_push_tail(subid == InvalidSubTransactionId ?
+					&session_holds : &transaction_holds, &hold->node);
+}
+
+static void
+note_grant(TlHold *hold, const TlRequest *request, TlAnswer answer)
+{
+	const TlGrant *grant = &request->grant;
+
+	switch (answer)
+	{
+		case TL_ANSWER_BUSY:
+			/* what is left of an earlier grant has lapsed */
+			tl_wait_drop_hold(hold->hold_serial);
+			forget_hold(hold);
+			break;
+		case TL_ANSWER_NEW:
+			tl_wait_drop_hold(hold->hold_serial);
+			hold->fence = grant->fence;
+			hold->hold_serial = grant->hold_serial;
+			set_scope(hold, request->scope == TL_SCOPE_SESSION ?
+					  InvalidSubTransactionId : GetCurrentSubTransactionId());
+			/* a lease that it had may have lapsed just before */
+			if (request->ttl == 0 && hold->hold_serial == 0)
+				give_hold_lock(hold);
+			break;
+		case TL_ANSWER_AGAIN:
+			hold->fence = grant->fence;
+			if (hold->hold_serial != grant->hold_serial)
+				tl_wait_drop_hold(hold->hold_serial);
+			hold->hold_serial = grant->hold_serial;
+			if (request->scope == TL_SCOPE_SESSION)
+				set_scope(hold, InvalidSubTransactionId);
+			break;
+	}
+}
+
+/* Take a hold lock for an untimed grant that has none. */
+static void
+give_hold_lock(TlHold *hold)
+{
+	/* a new key each time: somebody may have got the old lock just now */
+	uint64		serial = tl_wait_take_hold();
+	TlTime		now;
+	TlToken    *token = tl_token_lock(&hold->key, false, &now);
+	TlHolder   *holder = NULL;
+	TlOwner		owner;
+
+	if (token)
+	{
+		tl_session_owner(&owner);
+		holder = tl_token_holder_of(token, &owner, hold->fence);
+		if (holder)
+			tl_token_set_hold(token, holder, serial);
+		tl_token_unlock(token);
+	}
+	hold->hold_serial = holder ? serial : 0;
+	if (!holder)
+		tl_wait_drop_hold(serial);
+}
+
+/*
+ * pg_advisory_unlock_all() takes away all hold locks at once.  The tokens are
+ * held nevertheless, but the deadlock detector does not see it any more, so
+ * take new ones.  If one lock is there, all are.
+ */
+static void
+retake_lost_locks(void)
+{
+	HASH_SEQ_STATUS status;
+	TlHold	   *hold;
+
+	if (likely(hash_get_num_entries(holds) == 0))
+		return;
+	hash_seq_init(&status, holds);
+	while ((hold = hash_seq_search(&status)) != NULL)
+	{
+		if (hold->hold_serial == 0)
+			continue;
+		if (tl_wait_has_hold(hold->hold_serial))
+		{
+			hash_seq_term(&status);
+			return;
+		}
+		give_hold_lock(hold);
+	}
+}
+
+/*
+ * Find the owner's grant, as tl_session_put describes it.
+ */
+static TlHolder *
+find_grant(TlToken *token, const TlOwner *owner, uint64 fence)
+{
+	TlHolder   *holder = tl_token_holder_of(token, owner, fence);
+
+	if (holder == NULL && fence != 0 && !owner->named)
+		holder = tl_token_lease_of_role(token, owner->role, fence);
+	return holder;
+}
+
+bool
+tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
+{
+	TlTime		now;
+	TlToken    *token = tl_token_lock(key, false, &now);
+	TlHolder   *holder;
+	TlHold	   *hold;
+	bool		mine;
+
+	if (!token)
+		return false;
+	holder = find_grant(token, owner, fence);
+	mine = holder && holder->scope != TL_SCOPE_OWNER;
+	if (holder)
+		tl_token_remove_holder(token, holder);
+	tl_token_unlock(token);
+
+	/* only then the lock: who gets it looks at the entry */
+	if (mine)
+	{
+		hold = hash_search(holds, key, HASH_FIND, NULL);
+		if (hold)
+		{
+			tl_wait_drop_hold(hold->hold_serial);
+			forget_hold(hold);
+		}
+	}
+	return holder != NULL;
+}
+
+int64
+tl_session_put_all(void)
+{
+	HASH_SEQ_STATUS status;
+	TlHold	   *hold;
+	int64		n = 0;
+
+	hash_seq_init(&status, holds);
+	while ((hold = hash_seq_search(&status)) != NULL)
+		if (release_hold(hold))
+			n++;
+	return n;
+}
+
+/* Keys of the tokens that an owner holds, collected by collect_key. */
+typedef struct KeyList
+{
+	const TlOwner *owner;
+	TlKey	   *keys;
+	int			n;
+	int			allocated;
+} KeyList;
+
+static void
+collect_key(TlToken *token, TlTime now, void *arg)
+{
+	KeyList    *list = arg;
+
+	if (tl_token_holder_of(token, list->owner, 0) == NULL)
+		return;
+	if (list->n == list->allocated)
+	{
+		list->allocated *= 2;
+		list->keys = repalloc_huge(list->keys,
+								   list->allocated * sizeof(TlKey));
+	}
+	list->keys[list->n++] = token->key;
+}
+
+int64
+tl_session_put_all_of(const TlOwner *owner)
+{
+	KeyList		list = {.owner = owner,.allocated = 64};
+	int64		n = 0;
+
+	list.keys = palloc(list.allocated * sizeof(TlKey));
+	tl_token_visit(collect_key, &list);
+	for (int i = 0; i < list.n; i++)
+		if (tl_session_put(&list.keys[i], owner, 0))
+			n++;
+	pfree(list.keys);
+	return n;
+}
+
+bool
+tl_session_renew(const TlKey *key, const TlOwner *owner, uint64 fence,
+				 TlTime ttl)
+{
+	TlTime		now;
+	TlToken    *token = tl_token_lock(key, false, &now);
+	TlHolder   *holder;
+	TlGrant		grant;
+	bool		mine = false;
+
+	if (!token)
+		return false;
+	holder = find_grant(token, owner, fence);
+	if (holder)
+	{
+		mine = holder->scope != TL_SCOPE_OWNER;
+		tl_token_restart(token, holder, ttl, now, &grant);
+	}
+	tl_token_unlock(token);
+
+	if (mine && grant.dropped_serial != 0)
+	{
+		TlHold	   *hold = hash_search(holds, key, HASH_FIND, NULL);
+
+		tl_wait_drop_hold(grant.dropped_serial);
+		if (hold)
+			hold->hold_serial = 0;
+	}
+	return holder != NULL;
+}
+
+uint64
+tl_session_fence(const TlKey *key, const TlOwner *owner)
+{
+	TlTime		now;
+	TlToken    *token = tl_token_lock(key, false, &now);
+	TlHolder   *holder;
+	uint64		fence = 0;
+
+	if (!token)
+		return 0;
+	holder = tl_token_holder_of(token, owner, 0);
+	if (holder)
+		fence = holder->fence;
+	tl_token_unlock(token);
+	return fence;
+}
+
+/*
+ * Ends of transactions and sessions
+ */
+
+/* Remove a grant from shared memory; false when it was not there any more. */
+static bool
+remove_grant(const TlHold *hold)
+{
+	TlTime		now;
+	TlToken    *token = tl_token_lock(&hold->key, false, &now);
+	TlHolder   *holder;
+	TlOwner		owner;
+
+	if (!token)
+		return false;
+	owner.named = false;
+	owner.procno = tl_my_procno();
+	owner.pid = MyProcPid;
+	holder = tl_token_holder_of(token, &owner, hold->fence);
+	if (holder)
+		tl_token_remove_holder(token, holder);
+	tl_token_unlock(token);
+	return holder != NULL;
+}
+
+static bool
+release_hold(TlHold *hold)
+{
+	bool		held = remove_grant(hold);
+
+	tl_wait_drop_hold(hold->hold_serial);
+	forget_hold(hold);
+	return held;
+}
+
+/*
+ * Release the holds of a subtransaction, or (InvalidSubTransactionId) those
+ * of the whole transaction; and forget a request that an error has ended.
+ */
+static void
+release_transaction_holds(SubTransactionId subid)
+{
+	dlist_mutable_iter iter;
+	bool		all = subid == InvalidSubTransactionId;
+
+	dlist_foreach_modify(iter, &transaction_holds)
+	{
+		TlHold	   *hold = dlist_container(TlHold, node, iter.cur);
+
+		if (all || hold->subid == subid)
+			release_hold(hold);
+	}
+	if (pending && (all || pending->made_in == subid))
+	{
+		if (pending->fence == 0)
+			forget_hold(pending);
+		pending = NULL;
+	}
+	tl_wait_abort();
+}
+
+static void
+on_xact(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+			/* at commit, others see by now what the transaction has done */
+			release_transaction_holds(InvalidSubTransactionId);
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			if (!dlist_is_empty(&transaction_holds))
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that holds a token of transaction scope"),
+						 errhint("Give the token back first, or take it with scope => 'session'.")));
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+on_subxact(SubXactEvent event, SubTransactionId mySubid,
+		   SubTransactionId parentSubid, void *arg)
+{
+	dlist_iter	iter;
+
+	switch (event)
+	{
+		case SUBXACT_EVENT_COMMIT_SUB:
+			dlist_foreach(iter, &transaction_holds)
+			{
+				TlHold	   *hold = dlist_container(TlHold, node, iter.cur);
+
+				if (hold->subid == mySubid)
+					hold->subid = parentSubid;
+			}
+			break;
+		case SUBXACT_EVENT_ABORT_SUB:
+			release_transaction_holds(mySubid);
+			break;
+		default:
+			break;
+	}
+}
+
+void
+tl_session_discard(void)
+{
+	if (holds != NULL)
+		tl_session_put_all();
+}
+
+/*
+ * The session ends, perhaps in the middle of a wait or a transaction.  The
+ * transaction's own callbacks run later and find nothing left to do.
+ */
+static void
+on_session_exit(int code, Datum arg)
+{
+	HASH_SEQ_STATUS status;
+	TlHold	   *hold;
+
+	tl_wait_abandon();
+	/* the hold locks go with all the session's locks, a little later */
+	hash_seq_init(&status, holds);
+	while ((hold = hash_seq_search(&status)) != NULL)
+		remove_grant(hold);
+	tl_token_discard_spare();
+}

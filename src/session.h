@@ -1,0 +1,54 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.h
+ *	  Taking and giving back tokens, and what this session must give back.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef TOKENLOCK_SESSION_H
+#define TOKENLOCK_SESSION_H
+
+#include "token.h"
+
+/* Prepare this backend; each entry point calls it first. */
+extern void tl_session_attach(void);
+
+/* The same, where the answer is to bind others: no standby, no parallel worker. */
+extern void tl_session_attach_primary(void);
+
+/* This session as an owner; the caller fills in a name if there is one. */
+extern void tl_session_owner(TlOwner *owner);
+
+/* Make a request, waiting as it says; the grant is in it afterwards. */
+extern TlAnswer tl_session_get(TlRequest *request);
+
+/*
+ * Give the owner's grant back; fence is 0, or the only grant that is meant.
+ * With a fence and no owner's name it may also be a lease of the role.
+ * Returns false when there is no such grant.
+ */
+extern bool tl_session_put(const TlKey *key, const TlOwner *owner,
+						   uint64 fence);
+
+/* Give back all tokens of this session; returns how many they were. */
+extern int64 tl_session_put_all(void);
+
+/* Give back all tokens of a named owner; returns how many they were. */
+extern int64 tl_session_put_all_of(const TlOwner *owner);
+
+/*
+ * Restart the owner's lease, with a new ttl unless that is 0.  Returns false
+ * when there is no such grant.
+ */
+extern bool tl_session_renew(const TlKey *key, const TlOwner *owner,
+							 uint64 fence, TlTime ttl);
+
+/* The fence of the owner's grant; 0 when there is none. */
+extern uint64 tl_session_fence(const TlKey *key, const TlOwner *owner);
+
+/* The session's end for the purposes of DISCARD ALL. */
+extern void tl_session_discard(void);
+
+#endif							/* TOKENLOCK_SESSION_H */

@@ -1,0 +1,415 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.c
+ *	  tokenlock's shared memory: one fixed area of tokenlock.memory, the hash
+ *	  tables in it, and the account of what they use.
+ *
+ * The area is a DSA area created in place in the main shared memory segment
+ * and limited to its own size, so that it never makes a dynamic segment:
+ * those would have to be mapped at first touch, which can fail, and callbacks
+ * at the end of a transaction or a process must not fail.  Pages of it that
+ * were never used cost nothing.
+ *
+ * We keep an account of the bytes in use and refuse what would not fit before
+ * dshash is called, because dshash allocates with its partition lock held and
+ * knows no answer to a full area but an error.  TL_RESERVE is kept back for
+ * what the account does not see: the bucket arrays of a growing hash table
+ * and blocks of the allocator that are only partly used.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "port/pg_bitutils.h"
+#include "shmem.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/memutils.h"
+
+/*
+ * Kept back: an eighth for bucket arrays, which take up to 3 * 8 bytes for
+ * 3/4 of an entry while one is being doubled, and some superblocks of 64 kB
+ * for the allocator's size classes.
+ */
+#define TL_RESERVE(size)	((size) / 8 + 8 * 65536)
+
+/* Of the account: beside an entry stands the list link and hash of dshash. */
+#define TL_ENTRY_HEADER		16
+
+/*
+ * TlShared: the root of everything shared.  Written by the postmaster at
+ * startup and constant from then on, but for the atomic counters.
+ */
+typedef struct TlShared
+{
+	int			table_tranche;	/* of the hash tables' partition locks */
+	int			memory_tranche; /* of the area's own locks */
+	dshash_table_handle tables[TL_TABLE_COUNT];
+	Size		limit;			/* bytes that the account may reach */
+	pg_atomic_uint64 used;		/* bytes in use, by our account */
+	pg_atomic_uint64 serial;	/* last number of tl_shmem_next_serial */
+	pg_atomic_uint64 first_expiry;	/* TlTime; no lease ends before it */
+} TlShared;
+
+/* The area follows the root, aligned for the allocator. */
+#define TL_AREA_OFFSET	CACHELINEALIGN(sizeof(TlShared))
+#define tl_area_place()	((char *) shared + TL_AREA_OFFSET)
+
+/* Set in the postmaster and inherited, or per process where there is no fork. */
+static TlShared *shared = NULL;
+
+/* This backend's handles; NULL until tl_shmem_attach. */
+static dsa_area *area = NULL;
+static dshash_table *tables[TL_TABLE_COUNT];
+
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+
+/* What tl_shmem_define_table was told; the same in every process. */
+static struct
+{
+	Size		entry_size;
+	TlSweepFunction sweep;
+}			definitions[TL_TABLE_COUNT];
+
+static void tl_shmem_request(void);
+static void tl_shmem_startup(void);
+static void tl_shmem_detach(int code, Datum arg);
+static void table_parameters(TlTableId id, dshash_parameters *parameters);
+static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
+static dshash_hash hash_key(const void *key, size_t size, void *arg);
+static void sweep(void);
+static void error_full(void) pg_attribute_noreturn();
+
+void
+tl_shmem_init(void)
+{
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = tl_shmem_request;
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = tl_shmem_startup;
+}
+
+void
+tl_shmem_define_table(TlTableId id, Size entry_size, TlSweepFunction sweep)
+{
+	definitions[id].entry_size = entry_size;
+	definitions[id].sweep = sweep;
+}
+
+static Size
+area_size(void)
+{
+	return mul_size(tl_memory, 1024);
+}
+
+static void
+tl_shmem_request(void)
+{
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+	RequestAddinShmemSpace(add_size(TL_AREA_OFFSET, area_size()));
+}
+
+/*
+ * Create the area and its tables.  The postmaster runs this again after a
+ * crash, with fresh memory; where there is no fork every child runs it and
+ * finds what is there.
+ */
+static void
+tl_shmem_startup(void)
+{
+	dsa_area   *new_area;
+	bool		found;
+
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+
+	area = NULL;
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	shared = ShmemInitStruct("tokenlock",
+							 add_size(TL_AREA_OFFSET, area_size()), &found);
+	if (!found)
+	{
+		memset(shared, 0, sizeof(TlShared));
+		shared->table_tranche = LWLockNewTrancheId();
+		shared->memory_tranche = LWLockNewTrancheId();
+		shared->limit = area_size() - TL_RESERVE(area_size());
+		pg_atomic_init_u64(&shared->used, 0);
+		pg_atomic_init_u64(&shared->serial, 0);
+		pg_atomic_init_u64(&shared->first_expiry, TL_NEVER);
+
+		new_area = dsa_create_in_place(tl_area_place(), area_size(),
+									   shared->memory_tranche, NULL);
+		dsa_pin(new_area);
+		dsa_set_size_limit(new_area, area_size());
+		for (int i = 0; i < TL_TABLE_COUNT; i++)
+		{
+			dshash_parameters parameters;
+			dshash_table *table;
+
+			table_parameters(i, &parameters);
+			table = dshash_create(new_area, &parameters, NULL);
+			shared->tables[i] = dshash_get_hash_table_handle(table);
+			dshash_detach(table);
+		}
+		/* leave nothing attached here: children would inherit it */
+		dsa_detach(new_area);
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+tl_shmem_attach(void)
+{
+	MemoryContext oldcontext;
+
+	if (likely(area != NULL))
+		return;
+	if (shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("tokenlock is not preloaded"),
+				 errhint("Add tokenlock to shared_preload_libraries and restart the server.")));
+
+	LWLockRegisterTranche(shared->table_tranche, "TokenlockTable");
+	LWLockRegisterTranche(shared->memory_tranche, "TokenlockMemory");
+
+	oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+	area = dsa_attach_in_place(tl_area_place(), NULL);
+	dsa_pin_mapping(area);
+	for (int i = 0; i < TL_TABLE_COUNT; i++)
+	{
+		dshash_parameters parameters;
+
+		table_parameters(i, &parameters);
+		tables[i] = dshash_attach(area, &parameters, shared->tables[i], NULL);
+	}
+	MemoryContextSwitchTo(oldcontext);
+
+	/*
+	 * An area in place counts the backends that attached to it and nobody
+	 * else takes us off that count.  On exit, callbacks run last in first
+	 * out: those that use the area are registered after this one.
+	 */
+	before_shmem_exit(tl_shmem_detach, 0);
+}
+
+static void
+tl_shmem_detach(int code, Datum arg)
+{
+	area = NULL;
+	dsa_release_in_place(tl_area_place());
+}
+
+static void
+table_parameters(TlTableId id, dshash_parameters *parameters)
+{
+	memset(parameters, 0, sizeof(*parameters));
+	parameters->key_size = sizeof(TlKey);
+	parameters->entry_size = definitions[id].entry_size;
+	parameters->compare_function = compare_keys;
+	parameters->hash_function = hash_key;
+	parameters->tranche_id = shared->table_tranche;
+	tl_dshash_copies_keys(parameters);
+}
+
+static int
+compare_keys(const void *a, const void *b, size_t size, void *arg)
+{
+	return tl_key_compare(a, b, size);
+}
+
+static dshash_hash
+hash_key(const void *key, size_t size, void *arg)
+{
+	return tl_key_hash(key, size);
+}
+
+/*
+ * Account for a block of the allocator, whose size classes lie a quarter of
+ * a power of two apart.
+ */
+static Size
+accounted(Size size)
+{
+	Size		step;
+
+	if (size <= 32)
+		return MAXALIGN(size);
+	step = ((Size) 1 << pg_leftmost_one_pos64(size - 1)) / 4;
+	return TYPEALIGN(step, size);
+}
+
+static Size
+entry_account(TlTableId id)
+{
+	return accounted(definitions[id].entry_size + TL_ENTRY_HEADER);
+}
+
+/*
+ * Can the area take this much more?  Close to the limit the account alone is
+ * not enough, as free space may lie in blocks of other sizes: try it out.
+ */
+static bool
+has_room(Size size)
+{
+	uint64		used = pg_atomic_read_u64(&shared->used);
+	dsa_pointer probe;
+
+	if (used + accounted(size) > shared->limit)
+		return false;
+	if (likely(used < shared->limit / 2))
+		return true;
+	probe = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
+	if (!DsaPointerIsValid(probe))
+		return false;
+	dsa_free(area, probe);
+	return true;
+}
+
+void
+tl_shmem_make_room(TlTableId id)
+{
+	Size		size = definitions[id].entry_size + TL_ENTRY_HEADER;
+
+	if (likely(has_room(size)))
+		return;
+	sweep();
+	if (!has_room(size))
+		error_full();
+}
+
+static void
+sweep(void)
+{
+	for (int i = 0; i < TL_TABLE_COUNT; i++)
+		if (definitions[i].sweep)
+			definitions[i].sweep();
+}
+
+void
+tl_shmem_count_entry(TlTableId id, int change)
+{
+	pg_atomic_fetch_add_u64(&shared->used,
+							(int64) entry_account(id) * change);
+}
+
+dsa_pointer
+tl_shmem_alloc_or_error(Size size)
+{
+	dsa_pointer pointer = tl_shmem_alloc(size);
+
+	if (unlikely(!DsaPointerIsValid(pointer)))
+	{
+		sweep();
+		pointer = tl_shmem_alloc(size);
+		if (!DsaPointerIsValid(pointer))
+			error_full();
+	}
+	return pointer;
+}
+
+dsa_pointer
+tl_shmem_alloc(Size size)
+{
+	dsa_pointer pointer;
+
+	if (pg_atomic_read_u64(&shared->used) + accounted(size) > shared->limit)
+		return InvalidDsaPointer;
+	pointer = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
+	if (DsaPointerIsValid(pointer))
+		pg_atomic_fetch_add_u64(&shared->used, accounted(size));
+	return pointer;
+}
+
+void
+tl_shmem_free(dsa_pointer pointer, Size size)
+{
+	dsa_free(area, pointer);
+	pg_atomic_fetch_sub_u64(&shared->used, accounted(size));
+}
+
+void *
+tl_shmem_address(dsa_pointer pointer)
+{
+	return dsa_get_address(area, pointer);
+}
+
+static void
+error_full(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("tokenlock is out of shared memory"),
+			 errdetail("All of the %d kB of \"tokenlock.memory\" is in use by held tokens, waiters and workers.",
+					   tl_memory),
+			 errhint("Give back tokens that are no longer needed, or raise \"tokenlock.memory\" and restart the server.")));
+}
+
+dshash_table *
+tl_shmem_table(TlTableId id)
+{
+	Assert(area != NULL);
+	return tables[id];
+}
+
+uint64
+tl_shmem_next_serial(void)
+{
+	return pg_atomic_add_fetch_u64(&shared->serial, 1);
+}
+
+void
+tl_shmem_expiry_note(TlTime expires)
+{
+	uint64		first = pg_atomic_read_u64(&shared->first_expiry);
+
+	while ((uint64) expires < first)
+		if (pg_atomic_compare_exchange_u64(&shared->first_expiry, &first,
+										   expires))
+			break;
+}
+
+bool
+tl_shmem_expiry_begin_sweep(TlTime now)
+{
+	if (pg_atomic_read_u64(&shared->first_expiry) > (uint64) now)
+		return false;
+	pg_atomic_write_u64(&shared->first_expiry, TL_NEVER);
+	return true;
+}
+
+void
+tl_key_init(TlKey *key, Oid relation, const char *name, int len)
+{
+	Assert(len <= TL_NAME_MAX);
+	memset(key, 0, sizeof(*key));
+	key->database = MyDatabaseId;
+	key->relation = relation;
+	key->len = len;
+	memcpy(key->name, name, len);
+}
+
+/* Only the part of a key that is in use counts: names are mostly short. */
+uint32
+tl_key_hash(const void *key, Size size)
+{
+	return hash_bytes(key, offsetof(TlKey, name) + ((const TlKey *) key)->len);
+}
+
+int
+tl_key_compare(const void *a, const void *b, Size size)
+{
+	const TlKey *key = a;
+
+	/* The length is in the part that is compared. */
+	return memcmp(a, b, offsetof(TlKey, name) + key->len);
+}

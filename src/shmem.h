@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.h
+ *	  tokenlock's shared memory: one fixed area of tokenlock.memory, the hash
+ *	  tables in it, and the account of what they use.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef TOKENLOCK_SHMEM_H
+#define TOKENLOCK_SHMEM_H
+
+#include "tokenlock.h"
+
+#include "lib/dshash.h"
+#include "utils/dsa.h"
+
+/* The hash tables that live in the area. */
+typedef enum TlTableId
+{
+	TL_TABLE_TOKENS,			/* TlToken, token.c */
+	TL_TABLE_DATABASES,			/* TlDatabase, fence.c */
+	TL_TABLE_JOB_TABLES,		/* TlJobTable, job_position.c */
+	TL_TABLE_WORKERS			/* TlWorker, job_worker.c */
+} TlTableId;
+
+#define TL_TABLE_COUNT	(TL_TABLE_WORKERS + 1)
+
+/*
+ * Key of an entry that belongs to a database and bears a name: a token, or
+ * (with the table's oid) a worker.  Names are bytes: they are compared
+ * without regard to any collation.  Set only by tl_key_init, which zeroes
+ * what the name leaves over.
+ */
+typedef struct TlKey
+{
+	Oid			database;
+	Oid			relation;		/* InvalidOid for a token */
+	uint8		len;			/* of name; 0 where the relation is the key */
+	char		name[TL_NAME_MAX];	/* not terminated */
+} TlKey;
+
+extern void tl_key_init(TlKey *key, Oid relation, const char *name, int len);
+
+/* Hash and comparison of TlKey, for backend-local hash tables too. */
+extern uint32 tl_key_hash(const void *key, Size size);
+extern int	tl_key_compare(const void *a, const void *b, Size size);
+
+/* Called from _PG_init while the server preloads libraries. */
+extern void tl_shmem_init(void);
+
+/*
+ * Describe a table, from _PG_init: the size of its entries, which begin with
+ * a TlKey, and (or NULL) a function that frees the entries that have lapsed.
+ * That one is called without locks when the area is full.
+ */
+typedef void (*TlSweepFunction) (void);
+extern void tl_shmem_define_table(TlTableId id, Size entry_size,
+								  TlSweepFunction sweep);
+
+/*
+ * Make the area usable by this backend.  Raises the error that says how to
+ * preload tokenlock when it is not.  Cheap when done before.
+ */
+extern void tl_shmem_attach(void);
+
+/* One of the tables, after tl_shmem_attach. */
+extern dshash_table *tl_shmem_table(TlTableId id);
+
+/* A number that was never given before, for the keys of our locks. */
+extern uint64 tl_shmem_next_serial(void);
+
+/*
+ * Memory.  Everything that is taken from the area goes through here, so that
+ * it ends in our own error, not in the middle of a hash table's work.
+ *
+ * tl_shmem_make_room raises that error unless an entry of a table may be
+ * inserted; to be called before dshash_find_or_insert, without any lock.
+ * tl_shmem_count_entry notes that one was inserted (+1) or deleted (-1).
+ *
+ * tl_shmem_alloc_or_error raises it, too, and is called without locks;
+ * tl_shmem_alloc returns InvalidDsaPointer instead and may be called with a
+ * lock held.
+ */
+extern void tl_shmem_make_room(TlTableId id);
+extern void tl_shmem_count_entry(TlTableId id, int change);
+extern dsa_pointer tl_shmem_alloc_or_error(Size size);
+extern dsa_pointer tl_shmem_alloc(Size size);
+extern void tl_shmem_free(dsa_pointer pointer, Size size);
+extern void *tl_shmem_address(dsa_pointer pointer);
+
+/*
+ * The earliest end of any lease, to know whether a sweep is worth its while.
+ * It may be too early (leases are renewed), never too late.  A sweep begins
+ * with tl_shmem_expiry_begin_sweep, which answers false when nothing can have
+ * lapsed, and else forgets the time; the sweep then notes what it leaves.
+ */
+extern void tl_shmem_expiry_note(TlTime expires);
+extern bool tl_shmem_expiry_begin_sweep(TlTime now);
+
+#endif							/* TOKENLOCK_SHMEM_H */

@@ -1,0 +1,101 @@
+/*-------------------------------------------------------------------------
+ *
+ * tokenlock.c
+ *	  Loading the library: settings and hooks.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fence.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "session.h"
+#include "shmem.h"
+#include "tcop/utility.h"
+#include "token.h"
+#include "tokenlock.h"
+#include "utils/guc.h"
+
+PG_MODULE_MAGIC;
+
+int			tl_memory;
+int			tl_default_ttl;
+int			tl_job_ttl;
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+
+extern PGDLLEXPORT void _PG_init(void);
+
+static void tl_process_utility(PlannedStmt *pstmt, const char *queryString,
+							   bool readOnlyTree,
+							   ProcessUtilityContext context,
+							   ParamListInfo params,
+							   QueryEnvironment *queryEnv,
+							   DestReceiver *dest, QueryCompletion *qc);
+
+void
+_PG_init(void)
+{
+	DefineCustomIntVariable("tokenlock.default_ttl",
+							"How long a lease lasts when the request does not say.",
+							NULL,
+							&tl_default_ttl,
+							60 * 1000, 1, INT_MAX,
+							PGC_USERSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("tokenlock.job_ttl",
+							"How long a worker counts as alive after its last call, when the call does not say.",
+							NULL,
+							&tl_job_ttl,
+							5 * 60 * 1000, 1, INT_MAX,
+							PGC_USERSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	/*
+	 * Shared memory can be had only while the server starts.  Loaded later,
+	 * each function raises the error that says so.
+	 */
+	if (process_shared_preload_libraries_in_progress)
+	{
+		DefineCustomIntVariable("tokenlock.memory",
+								"Shared memory for tokens, waiters and workers.",
+								NULL,
+								&tl_memory,
+								64 * 1024, 1024, MAX_KILOBYTES,
+								PGC_POSTMASTER, GUC_UNIT_KB,
+								NULL, NULL, NULL);
+		tl_fence_init();
+		tl_token_init();
+		tl_shmem_init();
+
+		prev_process_utility = ProcessUtility_hook;
+		ProcessUtility_hook = tl_process_utility;
+	}
+	MarkGUCPrefixReserved("tokenlock");
+}
+
+static void
+tl_process_utility(PlannedStmt *pstmt, const char *queryString,
+				   bool readOnlyTree, ProcessUtilityContext context,
+				   ParamListInfo params, QueryEnvironment *queryEnv,
+				   DestReceiver *dest, QueryCompletion *qc)
+{
+	Node	   *statement = pstmt->utilityStmt;
+	bool		discard_all = IsA(statement, DiscardStmt) &&
+		((DiscardStmt *) statement)->target == DISCARD_ALL;
+
+	if (prev_process_utility)
+		prev_process_utility(pstmt, queryString, readOnlyTree, context,
+							 params, queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
+								params, queryEnv, dest, qc);
+
+	/* only after it succeeded: it is refused in a transaction block */
+	if (discard_all)
+		tl_session_discard();
+}

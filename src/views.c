@@ -1,0 +1,228 @@
+/*-------------------------------------------------------------------------
+ *
+ * views.c
+ *	  The functions behind the views token_holders and token_waiters.
+ *
+ * The rows are copied one token at a time under its lock, and masked and
+ * turned into tuples afterwards, as that needs the catalogs.  So the view is
+ * exact for each token, but not a snapshot of all of them.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "clock.h"
+#include "describe.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "session.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+
+PG_FUNCTION_INFO_V1(tokenlock_holders);
+PG_FUNCTION_INFO_V1(tokenlock_waiters);
+
+/* A copied holder or waiter. */
+typedef struct TlViewRow
+{
+	TlKey		key;
+	Oid			role;
+	int			procno;
+	int			pid;
+	TlScope		scope;			/* of a holder */
+	uint64		fence;			/* of a holder */
+	int			place;			/* of a waiter */
+	TimestampTz since;			/* granted or waiting since */
+	TlTime		until;			/* end of the lease or the wait */
+	int			owner_len;
+	char		owner[TL_NAME_MAX];
+} TlViewRow;
+
+typedef struct TlViewRows
+{
+	TlViewRow  *rows;
+	int			n;
+	int			allocated;
+} TlViewRows;
+
+/* Allocates with the token locked; an error there drops the lock. */
+static TlViewRow *
+add_row(TlViewRows *rows, const TlToken *token, int owner_len,
+		const char *owner)
+{
+	TlViewRow  *row;
+
+	if (rows->n == rows->allocated)
+	{
+		rows->allocated *= 2;
+		rows->rows = repalloc_huge(rows->rows,
+								   rows->allocated * sizeof(TlViewRow));
+	}
+	row = &rows->rows[rows->n++];
+	row->key = token->key;
+	row->owner_len = owner_len;
+	memcpy(row->owner, owner, owner_len);
+	return row;
+}
+
+static void
+copy_holders(TlToken *token, TlTime now, void *arg)
+{
+	for (dsa_pointer p = token->holders; DsaPointerIsValid(p);)
+	{
+		TlHolder   *holder = tl_shmem_address(p);
+		TlViewRow  *row;
+
+		p = holder->next;
+		if (holder->expires <= now)
+			continue;
+		row = add_row(arg, token, holder->owner_len, holder->owner);
+		row->role = holder->role;
+		row->procno = holder->procno;
+		row->pid = holder->pid;
+		row->scope = holder->scope;
+		row->fence = holder->fence;
+		row->since = holder->acquired_at;
+		row->until = holder->expires;
+	}
+}
+
+static void
+copy_waiters(TlToken *token, TlTime now, void *arg)
+{
+	int			place = 1;
+
+	for (dsa_pointer p = token->waiters; DsaPointerIsValid(p);)
+	{
+		TlWaiter   *waiter = tl_shmem_address(p);
+		TlViewRow  *row = add_row(arg, token, waiter->owner_len,
+								  waiter->owner);
+
+		row->role = waiter->role;
+		row->procno = waiter->procno;
+		row->pid = waiter->pid;
+		row->place = place++;
+		row->since = waiter->since;
+		row->until = waiter->deadline;
+		p = waiter->next;
+	}
+}
+
+static TlViewRows *
+collect(FunctionCallInfo fcinfo, TlTokenVisitor visit)
+{
+	TlViewRows *rows = palloc(sizeof(TlViewRows));
+
+	tl_session_attach();
+	InitMaterializedSRF(fcinfo, 0);
+	rows->n = 0;
+	rows->allocated = 64;
+	rows->rows = palloc(rows->allocated * sizeof(TlViewRow));
+	tl_token_visit(visit, rows);
+	return rows;
+}
+
+static void
+put_text(Datum *value, bool *null, const char *data, int len, bool masked)
+{
+	*null = len == 0;
+	if (!*null)
+		*value = masked ? CStringGetTextDatum(TL_MASKED) :
+			PointerGetDatum(cstring_to_text_with_len(data, len));
+}
+
+static void
+put_role(Datum *value, bool *null, Oid role, bool masked)
+{
+	char	   *name = masked ? NULL : GetUserNameFromId(role, true);
+
+	*null = name == NULL;
+	if (!*null)
+		*value = DirectFunctionCall1(namein, CStringGetDatum(name));
+}
+
+static void
+put_time(Datum *value, bool *null, TlTime when)
+{
+	*null = when == TL_NEVER;
+	if (!*null)
+		*value = TimestampTzGetDatum(tl_time_to_timestamptz(when));
+}
+
+/* A lease outlives the session that took it; its process is shown until then. */
+static bool
+is_alive(const TlViewRow *row)
+{
+	return ProcGlobal->allProcs[row->procno].pid == row->pid;
+}
+
+/*
+ * tokenlock_holders() returns setof (name text, owner text, role name,
+ * pid integer, scope text, fence bigint, acquired_at timestamptz,
+ * expires_at timestamptz)
+ */
+Datum
+tokenlock_holders(PG_FUNCTION_ARGS)
+{
+	static const char *const scopes[] = {
+		[TL_SCOPE_OWNER] = "owner",
+		[TL_SCOPE_TRANSACTION] = "transaction",
+		[TL_SCOPE_SESSION] = "session",
+	};
+	TlViewRows *rows = collect(fcinfo, copy_holders);
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	for (int i = 0; i < rows->n; i++)
+	{
+		TlViewRow  *row = &rows->rows[i];
+		bool		masked = !tl_may_see(row->role);
+		Datum		values[8];
+		bool		nulls[8] = {0};
+
+		put_text(&values[0], &nulls[0], row->key.name, row->key.len, masked);
+		put_text(&values[1], &nulls[1], row->owner, row->owner_len, masked);
+		put_role(&values[2], &nulls[2], row->role, masked);
+		values[3] = Int32GetDatum(row->pid);
+		nulls[3] = masked || !is_alive(row);
+		values[4] = CStringGetTextDatum(scopes[row->scope]);
+		values[5] = Int64GetDatum((int64) row->fence);
+		values[6] = TimestampTzGetDatum(row->since);
+		put_time(&values[7], &nulls[7], row->until);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
+							 values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * tokenlock_waiters() returns setof (name text, place bigint, owner text,
+ * role name, pid integer, waiting_since timestamptz, deadline timestamptz)
+ */
+Datum
+tokenlock_waiters(PG_FUNCTION_ARGS)
+{
+	TlViewRows *rows = collect(fcinfo, copy_waiters);
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	for (int i = 0; i < rows->n; i++)
+	{
+		TlViewRow  *row = &rows->rows[i];
+		bool		masked = !tl_may_see(row->role);
+		Datum		values[7];
+		bool		nulls[7] = {0};
+
+		put_text(&values[0], &nulls[0], row->key.name, row->key.len, masked);
+		values[1] = Int64GetDatum(row->place);
+		put_text(&values[2], &nulls[2], row->owner, row->owner_len, masked);
+		put_role(&values[3], &nulls[3], row->role, masked);
+		values[4] = Int32GetDatum(row->pid);
+		nulls[4] = masked;
+		values[5] = TimestampTzGetDatum(row->since);
+		put_time(&values[6], &nulls[6], row->until);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
+							 values, nulls);
+	}
+	return (Datum) 0;
+}
