@@ -22,6 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SIDS = "abcde"
 VICTIM = "c"
 TTL = 3
+PATIENCE = 60       # seconds; it takes some ten
 
 
 def say(text):
@@ -30,7 +31,7 @@ def say(text):
 
 def wait_for(what, condition):
     """Until the condition holds; its value."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     while True:
         value = condition()
         if value:
@@ -38,6 +39,14 @@ def wait_for(what, condition):
         if time.monotonic() > end:
             sys.exit(f"demo: waited in vain for {what}")
         time.sleep(0.02)
+
+
+def stopped(pid):
+    """Has the child stopped itself?  An error when it has ended."""
+    changed, status = os.waitpid(pid, os.WUNTRACED | os.WNOHANG)
+    if changed and not os.WIFSTOPPED(status):
+        sys.exit("demo: the victim ended by itself")
+    return changed
 
 
 class Demo:
@@ -87,9 +96,7 @@ class Demo:
     def kill_victim(self):
         """Once it has stopped, kill -9; True when it was the reporter."""
         pid = self.processes[VICTIM].pid
-        _, status = os.waitpid(pid, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
-            sys.exit(f"demo: worker {VICTIM} ended by itself")
+        wait_for(f"{VICTIM} to stop", lambda: stopped(pid))
         claimed = self.query("SELECT count(*) FROM sendsms"
                              " WHERE status = '2' AND sid = %s", VICTIM)[0][0]
         was_reporter = self.reporter() == VICTIM
@@ -115,8 +122,12 @@ class Demo:
                             (None, VICTIM) and self.reporter())
             say(f"  {heir} has the reporter's token now")
         for sid, process in self.processes.items():
-            if process.wait() != 0:
-                sys.exit(f"demo: worker {sid} failed")
+            try:
+                if process.wait(PATIENCE) != 0:
+                    sys.exit(f"demo: worker {sid} failed")
+            except subprocess.TimeoutExpired:
+                say(f"wrong: {sid} is still at work after {PATIENCE} s")
+                break
 
     def end(self):
         for process in self.processes.values():
