@@ -46,8 +46,7 @@ tl_describe_holder(const TlRequest *request)
 {
 	HolderFacts facts;
 	TlHolder   *holder = NULL;
-	TlTime		now;
-	TlToken    *token = tl_token_lock(&request->key, false, &now);
+	TlToken    *token = tl_token_lock(&request->key, false);
 	char	   *name;
 	char	   *role;
 

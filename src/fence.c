@@ -26,8 +26,8 @@
  * the upper bits), so that they go on growing when the extension is dropped
  * and created again.
  *
- * Locks: the spinlock of TlDatabase, and while reserving a lock on the
- * sequence and its buffer.
+ * Locks: while reserving, a lock on the sequence and its buffer, and
+ * afterwards the spinlock of TlDatabase.
  *
  * Copyright (c) 2026, the tokenlock authors
  *
@@ -50,6 +50,7 @@
 #include "compat.h"
 #include "fence.h"
 #include "miscadmin.h"
+#include "port/atomics.h"
 #include "shmem.h"
 #include "storage/bufmgr.h"
 #include "storage/spin.h"
@@ -69,14 +70,18 @@
 /*
  * TlDatabase: the fence numbers of one database.  Made by the first backend
  * of the database that needs one, and never removed, so that a backend may
- * keep a pointer to it.  All but the key is covered by the spinlock.
+ * keep a pointer to it.
+ *
+ * Numbers are drawn by adding to next, which may run past limit: what is not
+ * below limit is not given out.  Both only ever grow, and are raised under
+ * the spinlock, next before limit.
  */
 typedef struct TlDatabase
 {
 	TlKey		key;
 	slock_t		mutex;
-	uint64		next;			/* the next number to give out */
-	uint64		limit;			/* the first that is not reserved; 0: none */
+	pg_atomic_uint64 next;		/* the next number to give out */
+	pg_atomic_uint64 limit;		/* the first that is not reserved; 0: none */
 } TlDatabase;
 
 static TlDatabase *my_database = NULL;
@@ -96,29 +101,19 @@ tl_fence_init(void)
 void
 tl_fence_prepare(void)
 {
-	bool		ready;
-
 	if (unlikely(my_database == NULL))
 		my_database = attach_database();
-
-	SpinLockAcquire(&my_database->mutex);
-	ready = my_database->next < my_database->limit;
-	SpinLockRelease(&my_database->mutex);
-	if (unlikely(!ready))
+	if (unlikely(pg_atomic_read_u64(&my_database->next) >=
+				 pg_atomic_read_u64(&my_database->limit)))
 		reserve(my_database);
 }
 
 uint64
 tl_fence_draw(void)
 {
-	uint64		fence = 0;
+	uint64		fence = pg_atomic_fetch_add_u64(&my_database->next, 1);
 
-	Assert(my_database != NULL);
-	SpinLockAcquire(&my_database->mutex);
-	if (my_database->next < my_database->limit)
-		fence = my_database->next++;
-	SpinLockRelease(&my_database->mutex);
-	return fence;
+	return fence < pg_atomic_read_u64(&my_database->limit) ? fence : 0;
 }
 
 static TlDatabase *
@@ -136,8 +131,8 @@ attach_database(void)
 	{
 		tl_shmem_count_entry(TL_TABLE_DATABASES, 1);
 		SpinLockInit(&database->mutex);
-		database->next = 0;
-		database->limit = 0;
+		pg_atomic_init_u64(&database->next, 0);
+		pg_atomic_init_u64(&database->limit, 0);
 	}
 	dshash_release_lock(table, database);
 	return database;
@@ -171,19 +166,20 @@ reserve(TlDatabase *database)
 				 errhint("Drop and create the extension again.")));
 
 	/* Numbers may be in use that a new sequence knows nothing of. */
-	SpinLockAcquire(&database->mutex);
-	start = database->limit;
-	SpinLockRelease(&database->mutex);
+	start = pg_atomic_read_u64(&database->limit);
 
 	relation = relation_open(sequence, RowExclusiveLock);
 	end = reserve_on_page(relation, &start);
 	relation_close(relation, RowExclusiveLock);
 
 	SpinLockAcquire(&database->mutex);
-	if (database->limit == 0)
-		database->next = start;
-	if (database->limit < end)
-		database->limit = end;
+	if (pg_atomic_read_u64(&database->limit) == 0)
+		pg_atomic_write_u64(&database->next, start);
+	if (pg_atomic_read_u64(&database->limit) < end)
+	{
+		pg_write_barrier();
+		pg_atomic_write_u64(&database->limit, end);
+	}
 	SpinLockRelease(&database->mutex);
 }
 

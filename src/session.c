@@ -62,7 +62,7 @@ static void on_xact(XactEvent event, void *arg);
 static void on_subxact(SubXactEvent event, SubTransactionId mySubid,
 					   SubTransactionId parentSubid, void *arg);
 static void on_session_exit(int code, Datum arg);
-static TlHold *enter_hold(const TlRequest *request);
+static TlHold *enter_hold(const TlRequest *request, bool *found);
 static void forget_hold(TlHold *hold);
 static void note_grant(TlHold *hold, const TlRequest *request,
 					   TlAnswer answer);
@@ -131,8 +131,8 @@ TlAnswer
 tl_session_get(TlRequest *request)
 {
 	TlAnswer	answer;
-	TlLook		look;
 	TlHold	   *hold;
+	bool		again;
 
 	retake_lost_locks();
 
@@ -144,14 +144,12 @@ tl_session_get(TlRequest *request)
 		return answer;
 	}
 
-	tl_wait_look(request, &look);
-	if (!look.free && !look.mine && request->wait == 0)
-		return TL_ANSWER_BUSY;
-
-	pending = hold = enter_hold(request);
-	answer = TL_ANSWER_BUSY;
-	if (look.free || look.mine)
-		answer = tl_wait_attempt(request, request->ttl == 0 && !look.mine);
+	/*
+	 * An untimed grant keeps a hold lock, taken before it.  Who has the token
+	 * already needs no other.
+	 */
+	pending = hold = enter_hold(request, &again);
+	answer = tl_wait_attempt(request, request->ttl == 0 && !again);
 	if (answer == TL_ANSWER_BUSY && request->wait != 0)
 		answer = tl_wait_in_line(request, request->ttl == 0);
 	pending = NULL;
@@ -164,12 +162,11 @@ tl_session_get(TlRequest *request)
  * grant that is being asked for again, or that has lapsed.
  */
 static TlHold *
-enter_hold(const TlRequest *request)
+enter_hold(const TlRequest *request, bool *found)
 {
-	bool		found;
-	TlHold	   *hold = hash_search(holds, &request->key, HASH_ENTER, &found);
+	TlHold	   *hold = hash_search(holds, &request->key, HASH_ENTER, found);
 
-	if (!found)
+	if (!*found)
 	{
 		hold->fence = 0;
 		hold->hold_serial = 0;
@@ -236,8 +233,7 @@ give_hold_lock(TlHold *hold)
 {
 	/* a new key each time: somebody may have got the old lock just now */
 	uint64		serial = tl_wait_take_hold();
-	TlTime		now;
-	TlToken    *token = tl_token_lock(&hold->key, false, &now);
+	TlToken    *token = tl_token_lock(&hold->key, false);
 	TlHolder   *holder = NULL;
 	TlOwner		owner;
 
@@ -297,8 +293,7 @@ find_grant(TlToken *token, const TlOwner *owner, uint64 fence)
 bool
 tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 {
-	TlTime		now;
-	TlToken    *token = tl_token_lock(key, false, &now);
+	TlToken    *token = tl_token_lock(key, false);
 	TlHolder   *holder;
 	TlHold	   *hold;
 	bool		mine;
@@ -382,8 +377,7 @@ bool
 tl_session_renew(const TlKey *key, const TlOwner *owner, uint64 fence,
 				 TlTime ttl)
 {
-	TlTime		now;
-	TlToken    *token = tl_token_lock(key, false, &now);
+	TlToken    *token = tl_token_lock(key, false);
 	TlHolder   *holder;
 	TlGrant		grant;
 	bool		mine = false;
@@ -394,7 +388,7 @@ tl_session_renew(const TlKey *key, const TlOwner *owner, uint64 fence,
 	if (holder)
 	{
 		mine = holder->scope != TL_SCOPE_OWNER;
-		tl_token_restart(token, holder, ttl, now, &grant);
+		tl_token_restart(token, holder, ttl, &grant);
 	}
 	tl_token_unlock(token);
 
@@ -412,8 +406,7 @@ tl_session_renew(const TlKey *key, const TlOwner *owner, uint64 fence,
 uint64
 tl_session_fence(const TlKey *key, const TlOwner *owner)
 {
-	TlTime		now;
-	TlToken    *token = tl_token_lock(key, false, &now);
+	TlToken    *token = tl_token_lock(key, false);
 	TlHolder   *holder;
 	uint64		fence = 0;
 
@@ -434,8 +427,7 @@ tl_session_fence(const TlKey *key, const TlOwner *owner)
 static bool
 remove_grant(const TlHold *hold)
 {
-	TlTime		now;
-	TlToken    *token = tl_token_lock(&hold->key, false, &now);
+	TlToken    *token = tl_token_lock(&hold->key, false);
 	TlHolder   *holder;
 	TlOwner		owner;
 
@@ -556,5 +548,5 @@ on_session_exit(int code, Datum arg)
 	hash_seq_init(&status, holds);
 	while ((hold = hash_seq_search(&status)) != NULL)
 		remove_grant(hold);
-	tl_token_discard_spare();
+	tl_token_discard();
 }

@@ -387,29 +387,35 @@ tl_shmem_expiry_begin_sweep(TlTime now)
 	return true;
 }
 
+/* The part of a key that counts; nothing looks at what the name leaves over. */
+static inline Size
+used_size(const TlKey *key)
+{
+	return offsetof(TlKey, name) + key->len;
+}
+
 void
 tl_key_init(TlKey *key, Oid relation, const char *name, int len)
 {
 	Assert(len <= TL_NAME_MAX);
-	memset(key, 0, sizeof(*key));
 	key->database = MyDatabaseId;
 	key->relation = relation;
 	key->len = len;
 	memcpy(key->name, name, len);
+	/* once for all the tables that the key is looked up in */
+	key->hash = hash_bytes((const unsigned char *) &key->database,
+						   used_size(key) - offsetof(TlKey, database));
 }
 
-/* Only the part of a key that is in use counts: names are mostly short. */
 uint32
 tl_key_hash(const void *key, Size size)
 {
-	return hash_bytes(key, offsetof(TlKey, name) + ((const TlKey *) key)->len);
+	return ((const TlKey *) key)->hash;
 }
 
 int
 tl_key_compare(const void *a, const void *b, Size size)
 {
-	const TlKey *key = a;
-
-	/* The length is in the part that is compared. */
-	return memcmp(a, b, offsetof(TlKey, name) + key->len);
+	/* the length is in the part that is compared */
+	return memcmp(a, b, used_size(a));
 }

@@ -30,17 +30,21 @@ typedef enum TlTableId
 /*
  * Key of an entry that belongs to a database and bears a name: a token, or
  * (with the table's oid) a worker.  Names are bytes: they are compared
- * without regard to any collation.  Set only by tl_key_init, which zeroes
- * what the name leaves over.
+ * without regard to any collation.
  */
 typedef struct TlKey
 {
+	uint32		hash;			/* of the rest */
 	Oid			database;
 	Oid			relation;		/* InvalidOid for a token */
 	uint8		len;			/* of name; 0 where the relation is the key */
 	char		name[TL_NAME_MAX];	/* not terminated */
 } TlKey;
 
+StaticAssertDecl(sizeof(TlKey) == 3 * sizeof(uint32) + 1 + TL_NAME_MAX,
+				 "TlKey must not have padding");
+
+/* A key in this database. */
 extern void tl_key_init(TlKey *key, Oid relation, const char *name, int len);
 
 /* Hash and comparison of TlKey, for backend-local hash tables too. */

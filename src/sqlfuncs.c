@@ -221,20 +221,29 @@ get_fence(FunctionCallInfo fcinfo, int n)
 	return (uint64) fence;
 }
 
+static bool
+text_is(const text *value, const char *word)
+{
+	size_t		len = strlen(word);
+
+	return VARSIZE_ANY_EXHDR(value) == len &&
+		memcmp(VARDATA_ANY(value), word, len) == 0;
+}
+
 static TlScope
 get_scope(FunctionCallInfo fcinfo, int n, bool named)
 {
-	char	   *scope;
+	text	   *scope;
 
 	if (PG_ARGISNULL(n))
 		tl_error_null("scope");
-	scope = text_to_cstring(PG_GETARG_TEXT_PP(n));
-	if (strcmp(scope, "session") == 0)
+	scope = PG_GETARG_TEXT_PP(n);
+	if (text_is(scope, "session"))
 		return named ? TL_SCOPE_OWNER : TL_SCOPE_SESSION;
-	if (strcmp(scope, "transaction") != 0)
+	if (!text_is(scope, "transaction"))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unrecognized scope \"%s\"", scope),
+				 errmsg("unrecognized scope \"%s\"", text_to_cstring(scope)),
 				 errhint("Valid scopes are \"session\" and \"transaction\".")));
 	if (named)
 		ereport(ERROR,

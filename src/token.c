@@ -43,9 +43,18 @@
 static dsa_pointer spare = InvalidDsaPointer;
 static Size spare_size = 0;
 
+/* The entry that this backend keeps though it is empty. */
+static TlKey kept_key;
+static bool keeping = false;
+
+/* tl_token_now() under the present lock; 0: not read yet. */
+static TlTime locked_at = 0;
+
 static void sweep_lapsed(void);
-static void remove_lapsed(TlToken *token, TlTime now);
+static void stop_keeping(const TlKey *key);
+static void remove_lapsed(TlToken *token);
 static void wake_head(TlToken *token);
+static void discard_spare(void);
 static Size record_size(int owner_len);
 static dsa_pointer take_spare(Size size);
 static void give_record(dsa_pointer record, Size size);
@@ -57,7 +66,7 @@ tl_token_init(void)
 }
 
 TlToken *
-tl_token_lock(const TlKey *key, bool create, TlTime *now)
+tl_token_lock(const TlKey *key, bool create)
 {
 	TlToken    *token;
 	bool		found = true;
@@ -72,27 +81,72 @@ tl_token_lock(const TlKey *key, bool create, TlTime *now)
 	if (!found)
 	{
 		tl_shmem_count_entry(TL_TABLE_TOKENS, 1);
-		token->queue_serial = tl_shmem_next_serial();
+		token->queue_serial = 0;
 		token->holders = InvalidDsaPointer;
 		token->waiters = InvalidDsaPointer;
 		token->nwaiters = 0;
 		token->head_procno = -1;
+		token->kept_by = -1;
 	}
-	*now = tl_now();
-	remove_lapsed(token, *now);
+	locked_at = 0;
+	remove_lapsed(token);
 	return token;
+}
+
+TlTime
+tl_token_now(void)
+{
+	if (locked_at == 0)
+		locked_at = tl_now();
+	return locked_at;
+}
+
+static bool
+is_empty(const TlToken *token)
+{
+	return !DsaPointerIsValid(token->holders) &&
+		!DsaPointerIsValid(token->waiters);
 }
 
 void
 tl_token_unlock(TlToken *token)
 {
-	if (DsaPointerIsValid(token->holders) || DsaPointerIsValid(token->waiters))
+	TlKey		former;
+
+	if (!is_empty(token) || token->kept_by >= 0)
 	{
 		dshash_release_lock(tokens_table(), token);
 		return;
 	}
-	dshash_delete_entry(tokens_table(), token);
-	tl_shmem_count_entry(TL_TABLE_TOKENS, -1);
+
+	if (keeping)
+		former = kept_key;
+	token->kept_by = tl_my_procno();
+	kept_key = token->key;
+	dshash_release_lock(tokens_table(), token);
+
+	if (keeping)
+		stop_keeping(&former);
+	keeping = true;
+}
+
+/* Remove an entry that this backend has kept, unless it is in use again. */
+static void
+stop_keeping(const TlKey *key)
+{
+	TlToken    *token = dshash_find(tokens_table(), key, true);
+
+	if (token == NULL)
+		return;
+	if (token->kept_by == tl_my_procno())
+		token->kept_by = -1;
+	if (is_empty(token) && token->kept_by < 0)
+	{
+		dshash_delete_entry(tokens_table(), token);
+		tl_shmem_count_entry(TL_TABLE_TOKENS, -1);
+	}
+	else
+		dshash_release_lock(tokens_table(), token);
 }
 
 /* Is this the grant of that owner? */
@@ -150,7 +204,7 @@ is_free(const TlToken *token, bool head)
 }
 
 TlAnswer
-tl_token_try(TlToken *token, TlRequest *request, TlTime now, bool head,
+tl_token_try(TlToken *token, TlRequest *request, bool head,
 			 uint64 hold_serial, bool *fence_missing)
 {
 	const TlOwner *owner = &request->owner;
@@ -167,7 +221,7 @@ tl_token_try(TlToken *token, TlRequest *request, TlTime now, bool head,
 		/* asking for the longer scope lengthens the hold */
 		if (request->scope > holder->scope)
 			holder->scope = request->scope;
-		tl_token_restart(token, holder, request->ttl, now, grant);
+		tl_token_restart(token, holder, request->ttl, grant);
 		return TL_ANSWER_AGAIN;
 	}
 	if (!is_free(token, head))
@@ -191,8 +245,9 @@ tl_token_try(TlToken *token, TlRequest *request, TlTime now, bool head,
 	holder->fence = fence;
 	holder->hold_serial = hold_serial;
 	holder->ttl = ttl;
-	holder->expires = ttl == 0 ? TL_NEVER : tl_time_add(now, ttl);
-	holder->acquired_at = GetCurrentTimestamp();
+	holder->acquired = tl_token_now();
+	holder->expires = ttl == 0 ? TL_NEVER :
+		tl_time_add(holder->acquired, ttl);
 	holder->role = owner->role;
 	holder->procno = owner->procno;
 	holder->pid = owner->pid;
@@ -221,7 +276,7 @@ tl_token_look(TlToken *token, const TlRequest *request, bool head,
 }
 
 void
-tl_token_restart(TlToken *token, TlHolder *holder, TlTime ttl, TlTime now,
+tl_token_restart(TlToken *token, TlHolder *holder, TlTime ttl,
 				 TlGrant *grant)
 {
 	memset(grant, 0, sizeof(*grant));
@@ -229,7 +284,7 @@ tl_token_restart(TlToken *token, TlHolder *holder, TlTime ttl, TlTime now,
 		holder->ttl = ttl;
 	if (holder->ttl != 0)
 	{
-		TlTime		expires = tl_time_add(now, holder->ttl);
+		TlTime		expires = tl_time_add(tl_token_now(), holder->ttl);
 		bool		sooner = expires < holder->expires;
 
 		holder->expires = expires;
@@ -275,7 +330,7 @@ tl_token_add_waiter(TlToken *token, const TlRequest *request, TlTime deadline)
 	dsa_pointer *link = &token->waiters;
 
 	waiter->next = InvalidDsaPointer;
-	waiter->since = GetCurrentTimestamp();
+	waiter->since = tl_token_now();
 	waiter->deadline = deadline;
 	waiter->role = owner->role;
 	waiter->procno = owner->procno;
@@ -288,6 +343,8 @@ tl_token_add_waiter(TlToken *token, const TlRequest *request, TlTime deadline)
 		link = &waiter_at(*link)->next;
 	*link = record;
 	token->nwaiters++;
+	if (token->queue_serial == 0)
+		token->queue_serial = tl_shmem_next_serial();
 }
 
 void
@@ -392,14 +449,14 @@ sweep_lapsed(void)
 	dshash_seq_init(&status, tokens_table(), true);
 	while ((token = dshash_seq_next(&status)) != NULL)
 	{
-		remove_lapsed(token, now);
+		locked_at = now;
+		remove_lapsed(token);
 		for (dsa_pointer p = token->holders; DsaPointerIsValid(p);)
 		{
 			next = Min(next, holder_at(p)->expires);
 			p = holder_at(p)->next;
 		}
-		if (!DsaPointerIsValid(token->holders) &&
-			!DsaPointerIsValid(token->waiters))
+		if (is_empty(token) && token->kept_by < 0)
 		{
 			dshash_delete_current(&status);
 			tl_shmem_count_entry(TL_TABLE_TOKENS, -1);
@@ -409,8 +466,9 @@ sweep_lapsed(void)
 	tl_shmem_expiry_note(next);
 }
 
+/* Does not ask for the time where nothing can lapse. */
 static void
-remove_lapsed(TlToken *token, TlTime now)
+remove_lapsed(TlToken *token)
 {
 	dsa_pointer p = token->holders;
 
@@ -419,7 +477,7 @@ remove_lapsed(TlToken *token, TlTime now)
 		TlHolder   *holder = holder_at(p);
 
 		p = holder->next;
-		if (holder->expires <= now)
+		if (holder->expires != TL_NEVER && holder->expires <= tl_token_now())
 			tl_token_remove_holder(token, holder);
 	}
 }
@@ -446,17 +504,26 @@ tl_token_prepare(const TlOwner *owner)
 
 	if (DsaPointerIsValid(spare) && spare_size == size)
 		return;
-	tl_token_discard_spare();
+	discard_spare();
 	spare = tl_shmem_alloc_or_error(size);
 	spare_size = size;
 }
 
-void
-tl_token_discard_spare(void)
+static void
+discard_spare(void)
 {
 	if (DsaPointerIsValid(spare))
 		tl_shmem_free(spare, spare_size);
 	spare = InvalidDsaPointer;
+}
+
+void
+tl_token_discard(void)
+{
+	discard_spare();
+	if (keeping)
+		stop_keeping(&kept_key);
+	keeping = false;
 }
 
 static dsa_pointer

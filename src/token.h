@@ -17,8 +17,6 @@
 #include "shmem.h"
 #include "tokenlock.h"
 
-#include "utils/timestamp.h"
-
 /* How long a grant of the session itself lasts; OWNER: not the session's. */
 typedef enum TlScope
 {
@@ -78,7 +76,7 @@ typedef struct TlHolder
 	uint64		hold_serial;	/* key of the hold lock kept for it; 0: none */
 	TlTime		ttl;			/* 0: untimed */
 	TlTime		expires;		/* TL_NEVER: untimed */
-	TimestampTz acquired_at;	/* for display */
+	TlTime		acquired;		/* for display */
 	Oid			role;
 	int			procno;			/* session that asked: the owner when unnamed */
 	int			pid;
@@ -95,7 +93,7 @@ typedef struct TlHolder
 typedef struct TlWaiter
 {
 	dsa_pointer next;
-	TimestampTz since;			/* for display */
+	TlTime		since;			/* for display */
 	TlTime		deadline;		/* TL_NEVER: none */
 	Oid			role;
 	int			procno;
@@ -109,15 +107,21 @@ typedef struct TlWaiter
  * TlToken: what is known of one name.  Made by the first request that finds
  * none, and removed by whoever unlocks it when it has neither holders nor
  * waiters.  The lock is the partition lock of the hash table.
+ *
+ * Each backend keeps the last entry that it emptied, because a token is often
+ * taken again by who has just put it; it removes that one when it empties
+ * another, or ends.
  */
 typedef struct TlToken
 {
 	TlKey		key;
-	uint64		queue_serial;	/* key of the lock that waiters queue on */
+	uint64		queue_serial;	/* key of the lock that waiters queue on; 0:
+								 * nobody has waited yet */
 	dsa_pointer holders;		/* TlHolder list */
 	dsa_pointer waiters;		/* TlWaiter list, in order of arrival */
 	int			nwaiters;
 	int			head_procno;	/* the waiter that has the queue lock; -1: none */
+	int			kept_by;		/* process that keeps it when empty; -1: none */
 } TlToken;
 
 /* What a waiter sees that looks at its token. */
@@ -135,10 +139,15 @@ extern void tl_token_init(void);
 /*
  * Lock the token of that name.  Returns NULL, locking nothing, when there is
  * none and create is false; with create, call tl_shmem_make_room first.
- * Holders that have lapsed by *now are removed.  *now is read anew under the
- * lock: a time from before could revive a lease that has lapsed since.
+ * Holders that have lapsed are removed.
  */
-extern TlToken *tl_token_lock(const TlKey *key, bool create, TlTime *now);
+extern TlToken *tl_token_lock(const TlKey *key, bool create);
+
+/*
+ * The time, read under the lock of the token at hand and once for it: a time
+ * from before could revive a lease that has lapsed since.
+ */
+extern TlTime tl_token_now(void);
 
 /* Unlock the token, and remove it when nothing is left of it. */
 extern void tl_token_unlock(TlToken *token);
@@ -161,8 +170,8 @@ extern TlHolder *tl_token_first_holder(TlToken *token);
  */
 extern void tl_token_prepare(const TlOwner *owner);
 
-/* Give back what tl_token_prepare has set aside; at the end of the process. */
-extern void tl_token_discard_spare(void);
+/* Give back what this backend keeps for later; at the end of the process. */
+extern void tl_token_discard(void);
 
 /*
  * Grant the request, if it can be.  "Again" restarts the owner's lease.  A
@@ -171,9 +180,8 @@ extern void tl_token_discard_spare(void);
  * taken to go with it, or 0.  *fence_missing is set when the only thing
  * missing was a fence number.
  */
-extern TlAnswer tl_token_try(TlToken *token, TlRequest *request, TlTime now,
-							 bool head, uint64 hold_serial,
-							 bool *fence_missing);
+extern TlAnswer tl_token_try(TlToken *token, TlRequest *request, bool head,
+							 uint64 hold_serial, bool *fence_missing);
 
 /* What would happen to the request now?  Changes nothing. */
 extern void tl_token_look(TlToken *token, const TlRequest *request, bool head,
@@ -181,7 +189,7 @@ extern void tl_token_look(TlToken *token, const TlRequest *request, bool head,
 
 /* Set the end of a grant to now + ttl.  Wakes the head. */
 extern void tl_token_restart(TlToken *token, TlHolder *holder, TlTime ttl,
-							 TlTime now, TlGrant *grant);
+							 TlGrant *grant);
 
 /* Remove a grant.  Wakes the head. */
 extern void tl_token_remove_holder(TlToken *token, TlHolder *holder);

@@ -34,7 +34,7 @@ typedef struct TlViewRow
 	TlScope		scope;			/* of a holder */
 	uint64		fence;			/* of a holder */
 	int			place;			/* of a waiter */
-	TimestampTz since;			/* granted or waiting since */
+	TlTime		since;			/* granted or waiting since */
 	TlTime		until;			/* end of the lease or the wait */
 	int			owner_len;
 	char		owner[TL_NAME_MAX];
@@ -84,7 +84,7 @@ copy_holders(TlToken *token, TlTime now, void *arg)
 		row->pid = holder->pid;
 		row->scope = holder->scope;
 		row->fence = holder->fence;
-		row->since = holder->acquired_at;
+		row->since = holder->acquired;
 		row->until = holder->expires;
 	}
 }
@@ -188,7 +188,7 @@ tokenlock_holders(PG_FUNCTION_ARGS)
 		nulls[3] = masked || !is_alive(row);
 		values[4] = CStringGetTextDatum(scopes[row->scope]);
 		values[5] = Int64GetDatum((int64) row->fence);
-		values[6] = TimestampTzGetDatum(row->since);
+		put_time(&values[6], &nulls[6], row->since);
 		put_time(&values[7], &nulls[7], row->until);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
 							 values, nulls);
@@ -219,7 +219,7 @@ tokenlock_waiters(PG_FUNCTION_ARGS)
 		put_role(&values[3], &nulls[3], row->role, masked);
 		values[4] = Int32GetDatum(row->pid);
 		nulls[4] = masked;
-		values[5] = TimestampTzGetDatum(row->since);
+		put_time(&values[5], &nulls[5], row->since);
 		put_time(&values[6], &nulls[6], row->until);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
 							 values, nulls);

@@ -153,7 +153,6 @@ attempt(TlRequest *request, bool head, bool with_hold)
 		uint64		hold_serial;
 		uint64		queue_serial;
 		TlToken    *token;
-		TlTime		now;
 
 		/* all that can fail, before anything is changed */
 		tl_fence_prepare();
@@ -161,8 +160,8 @@ attempt(TlRequest *request, bool head, bool with_hold)
 		tl_shmem_make_room(TL_TABLE_TOKENS);
 		taken_serial = hold_serial = with_hold ? tl_wait_take_hold() : 0;
 
-		token = tl_token_lock(&request->key, true, &now);
-		answer = tl_token_try(token, request, now, head, hold_serial,
+		token = tl_token_lock(&request->key, true);
+		answer = tl_token_try(token, request, head, hold_serial,
 							  &fence_missing);
 		if (head && answer != TL_ANSWER_BUSY)
 		{
@@ -181,25 +180,6 @@ attempt(TlRequest *request, bool head, bool with_hold)
 			kick_out(&request->key, kicks[i], queue_serial);
 	} while (fence_missing);
 	return answer;
-}
-
-void
-tl_wait_look(const TlRequest *request, TlLook *look)
-{
-	TlTime		now;
-	TlToken    *token = tl_token_lock(&request->key, false, &now);
-
-	if (token)
-	{
-		tl_token_look(token, request, false, look);
-		tl_token_unlock(token);
-	}
-	else
-	{
-		memset(look, 0, sizeof(*look));
-		look->free = true;
-		look->next_change = TL_NEVER;
-	}
 }
 
 /*
@@ -285,8 +265,7 @@ recover(TlWait *wait, ErrorData *error)
 	if (wait->granted)
 	{
 		/* the end of the subtransaction failed: nobody will hear of the grant */
-		TlTime		now;
-		TlToken    *token = tl_token_lock(&request->key, false, &now);
+		TlToken    *token = tl_token_lock(&request->key, false);
 
 		if (token)
 		{
@@ -386,11 +365,10 @@ join_line(TlWait *wait)
 	TlRequest  *request = wait->request;
 	TlToken    *token;
 	TlLook		look;
-	TlTime		now;
 
 	tl_token_prepare(&request->owner);
 	tl_shmem_make_room(TL_TABLE_TOKENS);
-	token = tl_token_lock(&request->key, true, &now);
+	token = tl_token_lock(&request->key, true);
 	tl_token_look(token, request, false, &look);
 	if (!look.mine && !look.free)
 	{
@@ -408,12 +386,11 @@ static bool
 leave_line(void)
 {
 	TlToken    *token;
-	TlTime		now;
 	bool		kicked;
 
 	if (!in_line)
 		return false;
-	token = tl_token_lock(&line_key, false, &now);
+	token = tl_token_lock(&line_key, false);
 	kicked = tl_token_waiter_of(token, tl_my_procno())->kicked;
 	tl_token_remove_waiter(token, tl_my_procno());
 	tl_token_unlock(token);
@@ -445,9 +422,9 @@ static TlTime
 look_as_head(const TlWait *wait, uint64 released_serial, TlLook *look)
 {
 	TlRequest  *request = wait->request;
-	TlTime		now;
-	TlToken    *token = tl_token_lock(&request->key, false, &now);
+	TlToken    *token = tl_token_lock(&request->key, false);
 	TlHolder   *holder = tl_token_first_holder(token);
+	TlTime		now = tl_token_now();
 
 	tl_token_set_head(token, request->owner.procno);
 	if (holder && released_serial != 0 &&
@@ -514,8 +491,7 @@ kick_out(const TlKey *key, int procno, uint64 queue_serial)
 
 	for (int tries = 0; tries < 1000; tries++)
 	{
-		TlTime		now;
-		TlToken    *token = tl_token_lock(key, false, &now);
+		TlToken    *token = tl_token_lock(key, false);
 		TlWaiter   *waiter = token ? tl_token_waiter_of(token, procno) : NULL;
 		bool		gone = waiter == NULL || !waiter->kicked;
 

@@ -20,9 +20,6 @@
  */
 extern TlAnswer tl_wait_attempt(TlRequest *request, bool with_hold);
 
-/* What would happen to the request now? */
-extern void tl_wait_look(const TlRequest *request, TlLook *look);
-
 /*
  * Wait in line until the request is granted or its wait is over, which is the
  * answer "busy".  Raises PostgreSQL's own errors of a lock wait, naming token
