@@ -58,6 +58,9 @@ static dlist_head transaction_holds = DLIST_STATIC_INIT(transaction_holds);
 /* The entry of a request that is under way. */
 static TlHold *pending = NULL;
 
+/* How many entries have a hold lock. */
+static int	hold_locks = 0;
+
 static void on_xact(XactEvent event, void *arg);
 static void on_subxact(SubXactEvent event, SubTransactionId mySubid,
 					   SubTransactionId parentSubid, void *arg);
@@ -178,8 +181,24 @@ enter_hold(const TlRequest *request, bool *found)
 }
 
 static void
+set_hold_lock(TlHold *hold, uint64 serial)
+{
+	hold_locks += (serial != 0) - (hold->hold_serial != 0);
+	hold->hold_serial = serial;
+}
+
+/* Release the hold lock of an entry, if it has one. */
+static void
+drop_hold_lock(TlHold *hold)
+{
+	tl_wait_drop_hold(hold->hold_serial);
+	set_hold_lock(hold, 0);
+}
+
+static void
 forget_hold(TlHold *hold)
 {
+	set_hold_lock(hold, 0);
 	dlist_delete(&hold->node);
 	hash_search(holds, &hold->key, HASH_REMOVE, NULL);
 }
@@ -203,13 +222,13 @@ note_grant(TlHold *hold, const TlRequest *request, TlAnswer answer)
 	{
 		case TL_ANSWER_BUSY:
 			/* what is left of an earlier grant has lapsed */
-			tl_wait_drop_hold(hold->hold_serial);
+			drop_hold_lock(hold);
 			forget_hold(hold);
 			break;
 		case TL_ANSWER_NEW:
-			tl_wait_drop_hold(hold->hold_serial);
+			drop_hold_lock(hold);
 			hold->fence = grant->fence;
-			hold->hold_serial = grant->hold_serial;
+			set_hold_lock(hold, grant->hold_serial);
 			set_scope(hold, request->scope == TL_SCOPE_SESSION ?
 					  InvalidSubTransactionId : GetCurrentSubTransactionId());
 			/* a lease that it had may have lapsed just before */
@@ -218,9 +237,9 @@ note_grant(TlHold *hold, const TlRequest *request, TlAnswer answer)
 			break;
 		case TL_ANSWER_AGAIN:
 			hold->fence = grant->fence;
-			if (hold->hold_serial != grant->hold_serial)
-				tl_wait_drop_hold(hold->hold_serial);
-			hold->hold_serial = grant->hold_serial;
+			/* a grant that became timed keeps no lock any more */
+			if (grant->dropped_serial != 0)
+				drop_hold_lock(hold);
 			if (request->scope == TL_SCOPE_SESSION)
 				set_scope(hold, InvalidSubTransactionId);
 			break;
@@ -245,7 +264,7 @@ give_hold_lock(TlHold *hold)
 			tl_token_set_hold(token, holder, serial);
 		tl_token_unlock(token);
 	}
-	hold->hold_serial = holder ? serial : 0;
+	set_hold_lock(hold, holder ? serial : 0);
 	if (!holder)
 		tl_wait_drop_hold(serial);
 }
@@ -261,7 +280,7 @@ retake_lost_locks(void)
 	HASH_SEQ_STATUS status;
 	TlHold	   *hold;
 
-	if (likely(hash_get_num_entries(holds) == 0))
+	if (likely(hold_locks == 0))
 		return;
 	hash_seq_init(&status, holds);
 	while ((hold = hash_seq_search(&status)) != NULL)
@@ -312,7 +331,7 @@ tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 		hold = hash_search(holds, key, HASH_FIND, NULL);
 		if (hold)
 		{
-			tl_wait_drop_hold(hold->hold_serial);
+			drop_hold_lock(hold);
 			forget_hold(hold);
 		}
 	}
@@ -396,9 +415,8 @@ tl_session_renew(const TlKey *key, const TlOwner *owner, uint64 fence,
 	{
 		TlHold	   *hold = hash_search(holds, key, HASH_FIND, NULL);
 
-		tl_wait_drop_hold(grant.dropped_serial);
 		if (hold)
-			hold->hold_serial = 0;
+			drop_hold_lock(hold);
 	}
 	return holder != NULL;
 }
@@ -448,7 +466,7 @@ release_hold(TlHold *hold)
 {
 	bool		held = remove_grant(hold);
 
-	tl_wait_drop_hold(hold->hold_serial);
+	drop_hold_lock(hold);
 	forget_hold(hold);
 	return held;
 }
