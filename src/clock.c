@@ -19,6 +19,9 @@
 /* Spans beyond this are endless: some 70,000 years, safe to add to any now. */
 #define TL_LONGEST_SPAN		(PG_INT64_MAX / 4)
 
+/* Two readings of the clocks differ by less, steps of a clock by more. */
+#define TL_OFFSET_NOISE		1000
+
 TlTime
 tl_now(void)
 {
@@ -37,12 +40,40 @@ tl_time_add(TlTime now, TlTime span)
 	return now + span;
 }
 
+/*
+ * How far the wall clock is ahead of ours.  Time passes between the readings
+ * of the two clocks, so that the distance seems to differ a little each time.
+ * What is too small for a step of the wall clock is taken for that, so that
+ * one point in time is shown as the same each time a session looks at it.
+ */
+static TlTime
+wall_clock_offset(void)
+{
+	static TlTime offset = 0;
+	TlTime		current = 0;
+
+	/* a process switch between the readings would spoil them */
+	for (int i = 0; i < 3; i++)
+	{
+		TlTime		before = tl_now();
+		TimestampTz wall = GetCurrentTimestamp();
+		TlTime		after = tl_now();
+
+		current = wall - before - (after - before) / 2;
+		if (after - before < TL_OFFSET_NOISE / 10)
+			break;
+	}
+	if (Abs(current - offset) > TL_OFFSET_NOISE)
+		offset = current;
+	return offset;
+}
+
 TimestampTz
 tl_time_to_timestamptz(TlTime when)
 {
-	TimestampTz result = GetCurrentTimestamp();
+	TimestampTz result;
 
-	if (pg_add_s64_overflow(result, when - tl_now(), &result) ||
+	if (pg_add_s64_overflow(when, wall_clock_offset(), &result) ||
 		!IS_VALID_TIMESTAMP(result))
 		return DT_NOEND;
 	return result;

@@ -19,6 +19,7 @@
 #include "miscadmin.h"
 #include "session.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
 #include "utils/builtins.h"
 
 PG_FUNCTION_INFO_V1(tokenlock_holders);
@@ -151,11 +152,17 @@ put_time(Datum *value, bool *null, TlTime when)
 		*value = TimestampTzGetDatum(tl_time_to_timestamptz(when));
 }
 
-/* A lease outlives the session that took it; its process is shown until then. */
+/*
+ * A lease outlives the session that took it; its process is shown until then.
+ * The slot of a process that has ended keeps its pid until the next one takes
+ * it, so the list of running processes decides.
+ */
 static bool
 is_alive(const TlViewRow *row)
 {
-	return ProcGlobal->allProcs[row->procno].pid == row->pid;
+	PGPROC	   *proc = &ProcGlobal->allProcs[row->procno];
+
+	return proc->pid == row->pid && BackendPidGetProc(row->pid) == proc;
 }
 
 /*
