@@ -239,7 +239,15 @@ get_scope(FunctionCallInfo fcinfo, int n, bool named)
 		tl_error_null("scope");
 	scope = PG_GETARG_TEXT_PP(n);
 	if (text_is(scope, "session"))
+	{
+		if (!named && !tl_session_tokens)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("session tokens are switched off here"),
+					 errdetail("The setting tokenlock.session_tokens is off."),
+					 errhint("Name an owner, or ask with scope \"transaction\".")));
 		return named ? TL_SCOPE_OWNER : TL_SCOPE_SESSION;
+	}
 	if (!text_is(scope, "transaction"))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -24,6 +24,7 @@ PG_MODULE_MAGIC;
 int			tl_memory;
 int			tl_default_ttl;
 int			tl_job_ttl;
+bool		tl_session_tokens;
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
@@ -54,6 +55,14 @@ _PG_init(void)
 							5 * 60 * 1000, 1, INT_MAX,
 							PGC_USERSET, GUC_UNIT_MS,
 							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("tokenlock.session_tokens",
+							 "Lets sessions hold tokens beyond a transaction without naming an owner.",
+							 "Switch it off for roles or databases behind a transaction pooler, where such a token would strand on a server connection.",
+							 &tl_session_tokens,
+							 true,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
 
 	/*
 	 * Shared memory can be had only while the server starts.  Loaded later,

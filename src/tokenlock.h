@@ -26,5 +26,6 @@ typedef int64 TlTime;
 extern int	tl_memory;			/* tokenlock.memory, kB */
 extern int	tl_default_ttl;		/* tokenlock.default_ttl, ms */
 extern int	tl_job_ttl;			/* tokenlock.job_ttl, ms */
+extern bool tl_session_tokens;	/* tokenlock.session_tokens */
 
 #endif							/* TOKENLOCK_TOKENLOCK_H */
