@@ -21,7 +21,7 @@ SELECT name, owner, role, pid = pg_backend_pid() AS me, scope,
     fence = token_fence(name, owner => owner) AS fence,
     acquired_at <= clock_timestamp() AND
     acquired_at > clock_timestamp() - interval '1min' AS acquired,
-    expires_at - acquired_at AS ttl
+    date_trunc('minute', expires_at - acquired_at + '1s') AS ttl
 FROM token_holders ORDER BY name;
 COMMIT;
 -- So does a member of her role, and who may read all statistics.

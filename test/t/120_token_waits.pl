@@ -1,0 +1,392 @@
+# Waiting behind leases, where the head of the line sleeps on its latch, and
+# what becomes of waiters that are cancelled, time out, or die.
+# P12 P13 P22 P29 P55
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+use TokenlockTest;
+
+my $node = new_server('waits', conf => "max_connections = 100\n");
+my $w = session($node, app => 'watch');
+
+# How a token is taken, waited for and put, by kind of owner.
+my %kind = (
+	session => {
+		get => sub { "SELECT token_get('k')" },
+		wait => sub { "token_get('k', wait => '1min')" },
+		put => sub { $_[0]->one("SELECT token_put('k')") },
+	},
+	transaction => {
+		get => sub { "BEGIN; SELECT token_get('k', scope => 'transaction')" },
+		wait => sub { "token_get('k', wait => '1min', scope => 'transaction')" },
+		put => sub { $_[0]->query('COMMIT'); 't' },
+		begin => 1,
+	},
+	owner => {
+		get => sub { "SELECT token_get('k', ttl => '1h', owner => 'w$_[0]')" },
+		wait => sub {
+			"token_get('k', wait => '1min', ttl => '1h', owner => 'w$_[0]')"
+		},
+		put => sub { $_[0]->one("SELECT token_put('k', owner => 'w$_[1]')") },
+	},
+	timed => {
+		get => sub { "SELECT token_get('k', ttl => '1h')" },
+		wait => sub { "token_get('k', wait => '1min', ttl => '1h')" },
+		put => sub { $_[0]->one("SELECT token_put('k')") },
+	});
+
+sub start_wait
+{
+	my ($client, $kind, $id) = @_;
+	$client->query('BEGIN') if $kind{$kind}{begin};
+	waits($w, $client, $kind{$kind}{wait}->($id));
+	return;
+}
+
+sub nothing_left
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is( $w->one(
+			"SELECT (SELECT count(*) FROM token_holders) || ' '
+				 || (SELECT count(*) FROM token_waiters)"),
+		'0 0', $name);
+	return;
+}
+
+subtest 'each kind of holder, each kind of first and second waiter' => sub {
+	my ($A, $B, $C) = map { session($node) } 1 .. 3;
+	for my $ka (sort keys %kind)
+	{
+		for my $kb (sort keys %kind)
+		{
+			for my $kc (sort keys %kind)
+			{
+				my $mix = "$ka, $kb, $kc";
+				$A->query($kind{$ka}{get}->('a'));
+				start_wait($B, $kb, 'b');
+				start_wait($C, $kc, 'c');
+				is($kind{$ka}{put}->($A, 'a'), 't', "$mix: A puts");
+				is($B->answer, 't', 'B has it');
+				ok(!$C->done, 'C waits');
+				is($kind{$kb}{put}->($B, 'b'), 't', 'B puts');
+				is($C->answer, 't', 'C has it');
+				is($kind{$kc}{put}->($C, 'c'), 't', 'C puts');
+			}
+		}
+	}
+	nothing_left('nothing is left');
+};
+
+subtest 'P55: the oldest waiter is next' => sub {
+	for my $kinds (
+		[ ('session') x 6 ],
+		[ ('owner') x 6 ],
+		[qw(owner session transaction timed owner session)])
+	{
+		my @s = map { session($node) } 0 .. 5;
+		my $g = session($node);
+		my $refused = 1;
+		$s[0]->query($kind{ $kinds->[0] }{get}->(0));
+		start_wait($s[$_], $kinds->[$_], $_) for 1 .. 5;
+		is_deeply(
+			[ $w->rows("SELECT place, pid FROM token_waiters ORDER BY place") ],
+			[ map { [ $_, $s[$_]->pid ] } 1 .. 5 ],
+			"@{$kinds}: places are in the order asked");
+		for my $i (0 .. 5)
+		{
+			# G asks again and again, in both manners, and is never first.
+			for (1 .. 20)
+			{
+				$refused &&= $g->one("SELECT token_get('k')") eq 'f';
+				$refused &&=
+				  $g->one("SELECT token_get('k', owner => 'wg')") eq 'f';
+			}
+			is($kind{ $kinds->[$i] }{put}->($s[$i], $i), 't', 'put');
+			# Between the put and the next one's wake-up nobody slips in.
+			if ($i < 5)
+			{
+				for (1 .. 20)
+				{
+					$refused &&= $g->one("SELECT token_get('k')") eq 'f';
+				}
+				is($s[ $i + 1 ]->answer, 't', 'the next one has it');
+			}
+			if ($i < 4)
+			{
+				ok(!$s[ $i + 2 ]->done, 'the one after it waits');
+			}
+		}
+		ok($refused, 'G was refused all the time');
+		answers($g, "token_get('k')", 't', 'G has it once nobody waits');
+		$_->quit for @s, $g;
+		until_gone($w, map { $_->pid } @s, $g);
+	}
+	nothing_left('nothing is left');
+};
+
+subtest 'P22: a renewal does not move the line' => sub {
+	my $A = session($node);
+	my @s = map { session($node) } 1 .. 5;
+	answers($A, "token_get('n', owner => 'w1', ttl => '30s')", 't');
+	waits($w, $_, "token_get('n', wait => NULL)") for @s;
+	my @places = $w->rows("SELECT place, pid FROM token_waiters ORDER BY place");
+	answers($A, "token_renew('n', '60s', owner => 'w1')", 't');
+	cmp_ok($A->{result}{took}, '<', 1, 'at once');
+	answers(
+		$w,
+		"(SELECT expires_at - clock_timestamp() BETWEEN '59s' AND '60s'
+		  FROM token_holders WHERE name = 'n')",
+		't',
+		'60 s ahead');
+	answers($A, "(SELECT answer FROM token_request('n', wait => NULL,
+		owner => 'w1'))", 'again');
+	is_deeply(
+		[ $w->rows("SELECT place, pid FROM token_waiters ORDER BY place") ],
+		\@places, 'places are unchanged');
+	ok(!(grep { $_->done } @s), 'all of them wait');
+	answers($A, "token_put('n', owner => 'w1')", 't');
+	for my $s (@s)
+	{
+		is($s->answer, 't', 'served in turn');
+		answers($s, "token_put('n')", 't');
+	}
+};
+
+# What ends a wait, other than a grant.
+my %stop = (
+	'cancelled' => sub { $_[0]->cancel },
+	'cancelled by pg_cancel_backend' =>
+	  sub { $w->one("SELECT pg_cancel_backend(" . $_[0]->pid . ")") },
+	'terminated' =>
+	  sub { $w->one("SELECT pg_terminate_backend(" . $_[0]->pid . ")") });
+
+subtest 'who was stopped holds nothing; the rest are served in order' => sub {
+	for my $holder (qw(session owner))
+	{
+		for my $waiter (qw(session transaction owner))
+		{
+			for my $how (sort keys %stop)
+			{
+				for my $victim (0 .. 2)
+				{
+					my $mix = "$holder hold, $waiter waiters, "
+					  . "place " . ($victim + 1) . " $how";
+					my $A = session($node);
+					my @s = map { session($node) } 0 .. 2;
+					$A->query($kind{$holder}{get}->('a'));
+					start_wait($s[$_], $waiter, $_) for 0 .. 2;
+					$stop{$how}->($s[$victim]);
+					my $e = $s[$victim]->result->{error};
+					is( $e && $e->code,
+						$how eq 'terminated' ? '57P01' : '57014', $mix);
+					$s[$victim]->query('ROLLBACK')
+					  if $how ne 'terminated' && $waiter eq 'transaction';
+					until_gone($w, $s[$victim]->pid) if $how eq 'terminated';
+					is( $w->one(
+							"SELECT count(*) FROM token_waiters WHERE pid = "
+							  . $s[$victim]->pid),
+						'0',
+						'it waits no more');
+					my @left = grep { $_ != $victim } 0 .. 2;
+					ok(!$s[$_]->done, 'the others wait') for @left;
+					is($kind{$holder}{put}->($A, 'a'), 't', 'A puts');
+					for my $i (@left)
+					{
+						is($s[$i]->answer, 't', 'granted in turn');
+						is($kind{$waiter}{put}->($s[$i], $i), 't', 'put');
+					}
+					is($w->one("SELECT count(*) FROM token_holders"),
+						'0', 'nobody holds anything');
+					$_->quit for @s, $A;
+				}
+			}
+		}
+	}
+	nothing_left('nothing is left');
+};
+
+subtest 'the holder dies and the head is stopped at the same time' => sub {
+	for my $round (1 .. (full_run() ? 200 : 40))
+	{
+		my ($A, $B, $C) = map { session($node) } 1 .. 3;
+		my $lease = $round % 2;
+		$A->query($lease ? "SELECT token_get('k', ttl => '1h', owner => 'wa')"
+			: "SELECT token_get('k')");
+		waits($w, $B, "token_get('k', wait => NULL)");
+		waits($w, $C, "token_get('k', wait => '20s', owner => 'wc')");
+		# Put and cancel cross each other.
+		$A->send("SELECT token_put('k'), token_put('k', owner => 'wa')");
+		$B->cancel;
+		$A->result;
+		my $res = $B->result;
+		# Either answer is right; what it says must be true.
+		if ($res->{error})
+		{
+			is($B->one("SELECT token_fence('k')"),
+				undef, 'cancelled: holds nothing');
+		}
+		else
+		{
+			is($B->one("SELECT token_put('k')"), 't', 'granted: holds it');
+		}
+		is($C->answer, 't', 'C is next');
+		is($C->one("SELECT token_put('k', owner => 'wc')"), 't', 'C puts');
+		$_->quit for $A, $B, $C;
+		until_gone($w, map { $_->pid } $A, $B, $C);
+	}
+	nothing_left('nothing is left');
+};
+
+subtest 'P12: every limit on waiting counts' => sub {
+	for my $holder (qw(session owner))
+	{
+		for my $waiter (qw(session owner))
+		{
+			my ($A, $B) = (session($node), session($node));
+			my $owner = $waiter eq 'owner' ? ", owner => 'wb'" : '';
+			my ($e, $res);
+			$A->query($kind{$holder}{get}->('a'));
+
+			$B->query("SET lock_timeout = '200ms'");
+			$res = $B->send("SELECT token_get('k', wait => NULL$owner)")->result;
+			$e = $res->{error};
+			is($e && $e->code, '55P03', "$holder, $waiter: lock_timeout");
+			between($res->{took}, 0.2, 'after 200 ms');
+			like($e->text . $e->context, qr/"k"/, 'it names the token');
+			my $pid = $A->pid;
+			like($e->text . $e->context,
+				$holder eq 'session' ? qr/\b$pid\b/ : qr/wa/, 'and its holder')
+			  or diag($e->text . ' / ' . $e->context);
+			answers($B, "current_setting('lock_timeout')", '200ms');
+
+			$res = $B->send("SELECT token_get('k', wait => '100ms'$owner)")->result;
+			is($res->{rows}[0][0], 'f', 'its own wait is shorter: an answer');
+			between($res->{took}, 0.1, 'after 100 ms');
+
+			$B->query("RESET lock_timeout; SET statement_timeout = '50ms'");
+			$res = $B->send("SELECT token_get('k', wait => '10s'$owner)")->result;
+			is($res->{error} && $res->{error}->code, '57014', 'statement_timeout');
+			between($res->{took}, 0.05, 'after 50 ms');
+			$B->query("RESET statement_timeout");
+
+			answers($w, "(SELECT count(*) FROM token_waiters)", '0',
+				'nobody waits');
+			answers($A, $holder eq 'session' ? "token_put('k')"
+				: "token_put('k', owner => 'wa')", 't');
+		}
+	}
+	# The holder is masked for who may not see it.
+	$node->safe_psql('postgres', 'CREATE ROLE other LOGIN');
+	my ($A, $B) = (session($node), session($node, user => 'other'));
+	answers($A, "token_get('k', owner => 'secret', ttl => '1h')", 't');
+	$B->query("SET lock_timeout = '20ms'");
+	my $e = $B->fails("SELECT token_get('k', wait => NULL)");
+	my $pid = $A->pid;
+	like($e->text . $e->context, qr/"k"/, 'the token is named');
+	unlike($e->text . $e->context, qr/secret|\b$pid\b/, 'the holder is not')
+	  or diag($e->text . ' / ' . $e->context);
+	answers($A, "token_put('k', owner => 'secret')", 't');
+};
+
+subtest 'P13, P29: who has it, and who waits' => sub {
+	$node->safe_psql('postgres',
+		"CREATE ROLE app LOGIN; CREATE ROLE plain LOGIN;
+		 CREATE ROLE mon LOGIN IN ROLE pg_monitor");
+	my $A = session($node, user => 'app', app => 'deployer');
+	my $B = session($node, user => 'app');
+	answers($A, "token_get('nightly')", 't');
+	answers($B, "token_get('nightly', wait => '100ms')", 'f');
+	is_deeply(
+		[ $B->rows("SELECT h.role, h.pid, a.application_name,
+			h.acquired_at <= clock_timestamp()
+			FROM token_holders h JOIN pg_stat_activity a USING (pid)
+			WHERE name = 'nightly'") ],
+		[ [ 'app', $A->pid, 'deployer', 't' ] ],
+		'P13: the holder, with its session');
+	waits($w, $B, "token_get('nightly', wait => '1h')");
+	my $C = session($node, user => 'mon');
+	is_deeply(
+		[ $C->rows("SELECT name, place, role, pid,
+			waiting_since <= clock_timestamp(),
+			deadline - clock_timestamp() BETWEEN '59min' AND '60min'
+			FROM token_waiters") ],
+		[ [ 'nightly', '1', 'app', $B->pid, 't', 't' ] ],
+		'P29: pg_monitor sees the waiter');
+	answers($C, "pg_blocking_pids(" . $B->pid . ")", '{' . $A->pid . '}',
+		'P29: and by whom it is blocked');
+	answers($C, "(SELECT wait_event_type FROM pg_stat_activity WHERE pid = "
+		  . $B->pid . ")", 'Lock', 'it waits for a lock');
+	my $D = session($node, user => 'plain');
+	is_deeply(
+		[ $D->rows("SELECT name, role, pid FROM token_holders") ],
+		[ [ '<insufficient privilege>', undef, undef ] ],
+		'P29: another role does not see the holder');
+	is_deeply(
+		[ $D->rows("SELECT name, role, pid FROM token_waiters") ],
+		[ [ '<insufficient privilege>', undef, undef ] ],
+		'nor the waiter');
+	is_deeply(
+		[ $A->rows("SELECT name, place, pid FROM token_waiters") ],
+		[ [ 'nightly', '1', $B->pid ] ],
+		'A sees who waits');
+	answers($A, "token_put('nightly')", 't');
+	is($B->answer, 't', 'B has it');
+	# Behind a lease it is asleep, too, and the activity view says so.
+	$B->query("SELECT token_put('nightly')");
+	answers($A, "token_get('nightly', ttl => '1h', owner => 'w1')", 't');
+	waits($w, $B, "token_get('nightly', wait => NULL)");
+	like(
+		$w->one("SELECT wait_event_type || '/' || wait_event
+			FROM pg_stat_activity WHERE pid = " . $B->pid),
+		qr{^(Extension|IPC)/}, 'it waits for an event');
+	is_deeply([ $C->rows("SELECT deadline FROM token_waiters") ],
+		[ [undef] ], 'an endless wait has no deadline');
+	answers($A, "token_put('nightly', owner => 'w1')", 't');
+	is($B->answer, 't', 'B has it');
+};
+
+subtest 'two sessions of one named owner behind a lease' => sub {
+	my ($H, $A, $B, $C) = map { session($node) } 1 .. 4;
+	answers($H, "token_get('o', ttl => '1h', owner => 'h')", 't');
+	waits($w, $A, "answer FROM token_request('o', wait => NULL, owner => 'w1')");
+	waits($w, $C, "answer FROM token_request('o', wait => NULL, owner => 'w2')");
+	waits($w, $B, "answer FROM token_request('o', wait => NULL, owner => 'w1')");
+	answers($H, "token_put('o', owner => 'h')", 't');
+	is($A->answer, 'new', 'the first is granted');
+	ok(settled($B), 'the second is told although another owner is before it');
+	is($B->answer, 'again', 'it holds the token, too');
+	ok(!$C->done, 'the other owner waits');
+	answers($B, "token_put('o', owner => 'w1')", 't');
+	is($C->answer, 'new', 'and is next');
+	answers($C, "token_put('o', owner => 'w2')", 't');
+};
+
+subtest 'a lost lock of a holder, a waiter, and its end' => sub {
+	my ($A, $B) = (session($node), session($node));
+	for my $end ("quit", "put", "discard")
+	{
+		$A = session($node) if $A->lost;
+		answers($A, "token_get('k')", 't');
+		waits($w, $B, "token_get('k', wait => NULL)");
+		$A->query('SELECT pg_advisory_unlock_all()');
+		ok(!$B->done(0.2), 'the head got the lock and not the token');
+		$A->quit if $end eq 'quit';
+		$A->query("SELECT token_put('k')") if $end eq 'put';
+		$A->query("DISCARD ALL") if $end eq 'discard';
+		is($B->answer, 't', "$end wakes it");
+		answers($B, "token_put('k')", 't');
+	}
+};
+
+nothing_left('at the end nothing is left');
+$node->stop;
+done_testing();
