@@ -8,11 +8,18 @@ OBJS = \
 	$(WIN32RES) \
 	src/args.o \
 	src/clock.o \
+	src/database.o \
 	src/describe.o \
+	src/drop.o \
 	src/fence.o \
+	src/grant.o \
+	src/guard.o \
+	src/line.o \
 	src/session.o \
+	src/several.o \
 	src/shmem.o \
 	src/sqlfuncs.o \
+	src/stats.o \
 	src/token.o \
 	src/tokenlock.o \
 	src/views.o \

@@ -37,12 +37,15 @@ CREATE FUNCTION token_get(
     wait interval DEFAULT '0',
     ttl interval DEFAULT NULL,
     owner text DEFAULT NULL,
-    scope text DEFAULT 'session')
+    capacity bigint DEFAULT 1,
+    shared boolean DEFAULT false,
+    scope text DEFAULT 'session',
+    keep_place interval DEFAULT NULL)
 RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tokenlock_token_get';
 
-COMMENT ON FUNCTION token_get(text, interval, interval, text, text) IS
+COMMENT ON FUNCTION token_get(text, interval, interval, text, bigint, boolean, text, interval) IS
 'take a named token, or learn that somebody else has it';
 
 CREATE FUNCTION token_request(
@@ -50,16 +53,20 @@ CREATE FUNCTION token_request(
     wait interval DEFAULT '0',
     ttl interval DEFAULT NULL,
     owner text DEFAULT NULL,
+    capacity bigint DEFAULT 1,
+    shared boolean DEFAULT false,
     scope text DEFAULT 'session',
+    keep_place interval DEFAULT NULL,
     OUT granted boolean,
     OUT fence bigint,
     OUT expires_at timestamptz,
-    OUT answer text)
+    OUT answer text,
+    OUT place bigint)
 RETURNS record
 LANGUAGE c VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tokenlock_token_request';
 
-COMMENT ON FUNCTION token_request(text, interval, interval, text, text) IS
+COMMENT ON FUNCTION token_request(text, interval, interval, text, bigint, boolean, text, interval) IS
 'take a named token as token_get does, and return the fence, the end of the lease and what happened';
 
 CREATE FUNCTION token_put(
@@ -105,12 +112,63 @@ AS 'MODULE_PATHNAME', 'tokenlock_token_fence';
 COMMENT ON FUNCTION token_fence(text, text) IS
 'the fence number of the grant that this owner has; NULL when it does not hold the token';
 
+CREATE FUNCTION token_guard(
+    name text,
+    owner text DEFAULT NULL,
+    fence bigint DEFAULT NULL)
+RETURNS bigint
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_token_guard';
+
+COMMENT ON FUNCTION token_guard(text, text, bigint) IS
+'let this transaction commit only if this owner still has its present grant; returns the fence';
+
+CREATE FUNCTION token_get_all(
+    names text[],
+    wait interval DEFAULT '0',
+    ttl interval DEFAULT NULL,
+    owner text DEFAULT NULL,
+    scope text DEFAULT 'session')
+RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_token_get_all';
+
+COMMENT ON FUNCTION token_get_all(text[], interval, interval, text, text) IS
+'take all of these tokens, or none';
+
+CREATE PROCEDURE token_acquire(
+    name text,
+    wait interval DEFAULT NULL,
+    ttl interval DEFAULT NULL,
+    owner text DEFAULT NULL,
+    capacity bigint DEFAULT 1,
+    shared boolean DEFAULT false,
+    INOUT granted boolean DEFAULT NULL,
+    INOUT fence bigint DEFAULT NULL,
+    INOUT expires_at timestamptz DEFAULT NULL)
+LANGUAGE c
+AS 'MODULE_PATHNAME', 'tokenlock_token_acquire';
+
+COMMENT ON PROCEDURE token_acquire(text, interval, interval, text, bigint, boolean, boolean, bigint, timestamptz) IS
+'take a token as token_get does, waiting without a snapshot';
+
+CREATE FUNCTION token_break(
+    name text,
+    fence bigint)
+RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_token_break';
+
+COMMENT ON FUNCTION token_break(text, bigint) IS
+'take a token away from whoever holds it with this fence; false when nobody does';
+
 CREATE FUNCTION tokenlock_holders(
     OUT name text,
     OUT owner text,
     OUT role name,
     OUT pid integer,
     OUT scope text,
+    OUT shared boolean,
     OUT fence bigint,
     OUT acquired_at timestamptz,
     OUT expires_at timestamptz)
@@ -148,4 +206,55 @@ CREATE VIEW token_waiters AS
 COMMENT ON VIEW token_waiters IS
 'who waits for which token of this database, in the order in which they will be served';
 
-GRANT SELECT ON token_holders, token_waiters TO PUBLIC;
+CREATE FUNCTION tokenlock_stats(
+    OUT gets bigint,
+    OUT grants bigint,
+    OUT refusals bigint,
+    OUT waits bigint,
+    OUT wait_time interval,
+    OUT timeouts bigint,
+    OUT expiries bigint,
+    OUT puts bigint,
+    OUT breaks bigint,
+    OUT entries bigint,
+    OUT memory bigint)
+RETURNS record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'tokenlock_stats';
+
+COMMENT ON FUNCTION tokenlock_stats() IS
+'row of the view token_stats';
+
+CREATE VIEW token_stats AS
+    SELECT * FROM tokenlock_stats();
+
+COMMENT ON VIEW token_stats IS
+'what has happened to the tokens of this database since the server started';
+
+CREATE FUNCTION tokenlock_stats_by_name(
+    OUT name text,
+    OUT gets bigint,
+    OUT grants bigint,
+    OUT refusals bigint,
+    OUT waits bigint,
+    OUT wait_time interval,
+    OUT timeouts bigint,
+    OUT expiries bigint,
+    OUT puts bigint,
+    OUT breaks bigint,
+    OUT longest_wait interval,
+    OUT longest_hold interval)
+RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'tokenlock_stats_by_name';
+
+COMMENT ON FUNCTION tokenlock_stats_by_name() IS
+'rows of the view token_stats_by_name';
+
+CREATE VIEW token_stats_by_name AS
+    SELECT * FROM tokenlock_stats_by_name();
+
+COMMENT ON VIEW token_stats_by_name IS
+'the same counters for each of the busiest names of this database';
+
+GRANT SELECT ON token_holders, token_waiters, token_stats, token_stats_by_name TO PUBLIC;

@@ -16,11 +16,13 @@
 #include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "access/table.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
 #include "lib/dshash.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
+#include "utils/acl.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/wait_event.h"
@@ -85,6 +87,17 @@ tl_extension_schema(Oid extension)
 	systable_endscan(scan);
 	table_close(relation, AccessShareLock);
 	return schema;
+#endif
+}
+
+/* Does this role own that database? */
+static inline bool
+tl_owns_database(Oid database, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, database, role);
+#else
+	return pg_database_ownercheck(database, role);
 #endif
 }
 

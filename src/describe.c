@@ -29,10 +29,15 @@ typedef struct HolderFacts
 } HolderFacts;
 
 bool
+tl_may_see_all(void)
+{
+	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+}
+
+bool
 tl_may_see(Oid role)
 {
-	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
-		has_privs_of_role(GetUserId(), role);
+	return tl_may_see_all() || has_privs_of_role(GetUserId(), role);
 }
 
 char *
@@ -53,7 +58,7 @@ tl_describe_holder(const TlRequest *request)
 	/* copy, unlock, and then ask the catalogs */
 	if (token)
 	{
-		holder = tl_token_first_holder(token);
+		holder = tl_holder_at(token->holders);
 		if (holder)
 		{
 			facts.role = holder->role;

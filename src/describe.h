@@ -15,6 +15,9 @@
 /* What stands for a name that the caller may not see, as in pg_stat_activity. */
 #define TL_MASKED	"<insufficient privilege>"
 
+/* May the current role see everything? */
+extern bool tl_may_see_all(void);
+
 /* May the current role see names, owners and processes of that role? */
 extern bool tl_may_see(Oid role);
 

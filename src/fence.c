@@ -48,12 +48,10 @@
 #include "commands/sequence.h"
 #include "common/hashfn.h"
 #include "compat.h"
+#include "database.h"
 #include "fence.h"
 #include "miscadmin.h"
-#include "port/atomics.h"
-#include "shmem.h"
 #include "storage/bufmgr.h"
-#include "storage/spin.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -67,75 +65,28 @@
 #define TL_SEED_SINCE		INT64CONST(1767225600)	/* 2026-01-01 UTC */
 #define TL_SEED_SHIFT		23
 
-/*
- * TlDatabase: the fence numbers of one database.  Made by the first backend
- * of the database that needs one, and never removed, so that a backend may
- * keep a pointer to it.
- *
- * Numbers are drawn by adding to next, which may run past limit: what is not
- * below limit is not given out.  Both only ever grow, and are raised under
- * the spinlock, next before limit.
- */
-typedef struct TlDatabase
-{
-	TlKey		key;
-	slock_t		mutex;
-	pg_atomic_uint64 next;		/* the next number to give out */
-	pg_atomic_uint64 limit;		/* the first that is not reserved; 0: none */
-} TlDatabase;
-
-static TlDatabase *my_database = NULL;
-
-static TlDatabase *attach_database(void);
 static void reserve(TlDatabase *database);
 static uint64 reserve_on_page(Relation sequence, uint64 *start);
 static int64 history_fingerprint(void);
 static uint64 seed(void);
 
 void
-tl_fence_init(void)
-{
-	tl_shmem_define_table(TL_TABLE_DATABASES, sizeof(TlDatabase), NULL);
-}
-
-void
 tl_fence_prepare(void)
 {
-	if (unlikely(my_database == NULL))
-		my_database = attach_database();
-	if (unlikely(pg_atomic_read_u64(&my_database->next) >=
-				 pg_atomic_read_u64(&my_database->limit)))
-		reserve(my_database);
+	TlDatabase *database = tl_database();
+
+	if (unlikely(pg_atomic_read_u64(&database->next_fence) >=
+				 pg_atomic_read_u64(&database->fence_limit)))
+		reserve(database);
 }
 
 uint64
 tl_fence_draw(void)
 {
-	uint64		fence = pg_atomic_fetch_add_u64(&my_database->next, 1);
+	TlDatabase *database = tl_database();
+	uint64		fence = pg_atomic_fetch_add_u64(&database->next_fence, 1);
 
-	return fence < pg_atomic_read_u64(&my_database->limit) ? fence : 0;
-}
-
-static TlDatabase *
-attach_database(void)
-{
-	dshash_table *table = tl_shmem_table(TL_TABLE_DATABASES);
-	TlDatabase *database;
-	TlKey		key;
-	bool		found;
-
-	tl_key_init(&key, InvalidOid, "", 0);
-	tl_shmem_make_room(TL_TABLE_DATABASES);
-	database = dshash_find_or_insert(table, &key, &found);
-	if (!found)
-	{
-		tl_shmem_count_entry(TL_TABLE_DATABASES, 1);
-		SpinLockInit(&database->mutex);
-		pg_atomic_init_u64(&database->next, 0);
-		pg_atomic_init_u64(&database->limit, 0);
-	}
-	dshash_release_lock(table, database);
-	return database;
+	return fence < pg_atomic_read_u64(&database->fence_limit) ? fence : 0;
 }
 
 /*
@@ -166,19 +117,19 @@ reserve(TlDatabase *database)
 				 errhint("Drop and create the extension again.")));
 
 	/* Numbers may be in use that a new sequence knows nothing of. */
-	start = pg_atomic_read_u64(&database->limit);
+	start = pg_atomic_read_u64(&database->fence_limit);
 
 	relation = relation_open(sequence, RowExclusiveLock);
 	end = reserve_on_page(relation, &start);
 	relation_close(relation, RowExclusiveLock);
 
 	SpinLockAcquire(&database->mutex);
-	if (pg_atomic_read_u64(&database->limit) == 0)
-		pg_atomic_write_u64(&database->next, start);
-	if (pg_atomic_read_u64(&database->limit) < end)
+	if (pg_atomic_read_u64(&database->fence_limit) == 0)
+		pg_atomic_write_u64(&database->next_fence, start);
+	if (pg_atomic_read_u64(&database->fence_limit) < end)
 	{
 		pg_write_barrier();
-		pg_atomic_write_u64(&database->limit, end);
+		pg_atomic_write_u64(&database->fence_limit, end);
 	}
 	SpinLockRelease(&database->mutex);
 }

@@ -12,9 +12,6 @@
 
 #include "tokenlock.h"
 
-/* Called from _PG_init. */
-extern void tl_fence_init(void);
-
 /*
  * Make sure that numbers can be drawn, reserving a block when none is left.
  * May read catalogs and write WAL; to be called without locks.

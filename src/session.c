@@ -29,9 +29,14 @@
 #include "access/xlog.h"
 #include "clock.h"
 #include "compat.h"
+#include "grant.h"
+#include "guard.h"
 #include "lib/ilist.h"
+#include "line.h"
 #include "miscadmin.h"
 #include "session.h"
+#include "several.h"
+#include "stats.h"
 #include "storage/ipc.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -65,10 +70,11 @@ static void on_xact(XactEvent event, void *arg);
 static void on_subxact(SubXactEvent event, SubTransactionId mySubid,
 					   SubTransactionId parentSubid, void *arg);
 static void on_session_exit(int code, Datum arg);
+static TlAnswer get(TlRequest *request);
 static TlHold *enter_hold(const TlRequest *request, bool *found);
 static void forget_hold(TlHold *hold);
 static void note_grant(TlHold *hold, const TlRequest *request,
-					   TlAnswer answer);
+					   TlAnswer answer, bool again);
 static bool release_hold(TlHold *hold);
 static void give_hold_lock(TlHold *hold);
 static void retake_lost_locks(void);
@@ -81,6 +87,7 @@ tl_session_attach(void)
 	if (likely(holds != NULL))
 		return;
 	tl_shmem_attach();
+	tl_stats_begin();
 
 	ctl.keysize = sizeof(TlKey);
 	ctl.entrysize = sizeof(TlHold);
@@ -134,7 +141,23 @@ TlAnswer
 tl_session_get(TlRequest *request)
 {
 	TlAnswer	answer;
+
+	tl_stats_prepare(&request->key);
+	tl_stats_count(&request->key, TL_EVENT_GET, 1);
+	answer = get(request);
+	if (answer == TL_ANSWER_NEW)
+		tl_stats_count(&request->key, TL_EVENT_GRANT, 1);
+	else if (answer != TL_ANSWER_AGAIN)
+		tl_stats_count(&request->key, TL_EVENT_REFUSAL, 1);
+	return answer;
+}
+
+static TlAnswer
+get(TlRequest *request)
+{
+	TlAnswer	answer;
 	TlHold	   *hold;
+	bool		with_hold;
 	bool		again;
 
 	retake_lost_locks();
@@ -142,7 +165,7 @@ tl_session_get(TlRequest *request)
 	if (request->owner.named)
 	{
 		answer = tl_wait_attempt(request, false);
-		if (answer == TL_ANSWER_BUSY && request->wait != 0)
+		if (answer < TL_ANSWER_NEW && request->wait != 0)
 			answer = tl_wait_in_line(request, false);
 		return answer;
 	}
@@ -151,12 +174,13 @@ tl_session_get(TlRequest *request)
 	 * An untimed grant keeps a hold lock, taken before it.  Who has the token
 	 * already needs no other.
 	 */
+	with_hold = tl_grant_keeps_lock(request);
 	pending = hold = enter_hold(request, &again);
-	answer = tl_wait_attempt(request, request->ttl == 0 && !again);
-	if (answer == TL_ANSWER_BUSY && request->wait != 0)
-		answer = tl_wait_in_line(request, request->ttl == 0);
+	answer = tl_wait_attempt(request, with_hold && !again);
+	if (answer < TL_ANSWER_NEW && request->wait != 0)
+		answer = tl_wait_in_line(request, with_hold && !again);
 	pending = NULL;
-	note_grant(hold, request, answer);
+	note_grant(hold, request, answer, again);
 	return answer;
 }
 
@@ -213,15 +237,24 @@ set_scope(TlHold *hold, SubTransactionId subid)
 					&session_holds : &transaction_holds, &hold->node);
 }
 
+/*
+ * Complete the list's entry for a request that is answered.  again: the entry
+ * is of an earlier grant.
+ */
 static void
-note_grant(TlHold *hold, const TlRequest *request, TlAnswer answer)
+note_grant(TlHold *hold, const TlRequest *request, TlAnswer answer,
+		   bool again)
 {
 	const TlGrant *grant = &request->grant;
 
 	switch (answer)
 	{
 		case TL_ANSWER_BUSY:
-			/* what is left of an earlier grant has lapsed */
+		case TL_ANSWER_QUEUED:
+			/* the earlier grant may be a shared one that goes on, or over */
+			if (again &&
+				tl_session_fence(&hold->key, &request->owner) == hold->fence)
+				break;
 			drop_hold_lock(hold);
 			forget_hold(hold);
 			break;
@@ -229,10 +262,13 @@ note_grant(TlHold *hold, const TlRequest *request, TlAnswer answer)
 			drop_hold_lock(hold);
 			hold->fence = grant->fence;
 			set_hold_lock(hold, grant->hold_serial);
-			set_scope(hold, request->scope == TL_SCOPE_SESSION ?
-					  InvalidSubTransactionId : GetCurrentSubTransactionId());
-			/* a lease that it had may have lapsed just before */
-			if (request->ttl == 0 && hold->hold_serial == 0)
+			if (request->scope == TL_SCOPE_SESSION)
+				set_scope(hold, InvalidSubTransactionId);
+			else if (!grant->upgraded)
+				set_scope(hold, GetCurrentSubTransactionId());
+			/* an upgrade, or a lease that it had and that lapsed just before */
+			if (hold->hold_serial == 0 && grant->expires == TL_NEVER &&
+				tl_grant_keeps_lock(request))
 				give_hold_lock(hold);
 			break;
 		case TL_ANSWER_AGAIN:
@@ -259,9 +295,9 @@ give_hold_lock(TlHold *hold)
 	if (token)
 	{
 		tl_session_owner(&owner);
-		holder = tl_token_holder_of(token, &owner, hold->fence);
+		holder = tl_grant_of(token, &owner, hold->fence);
 		if (holder)
-			tl_token_set_hold(token, holder, serial);
+			tl_grant_set_hold(token, holder, serial);
 		tl_token_unlock(token);
 	}
 	set_hold_lock(hold, holder ? serial : 0);
@@ -302,10 +338,10 @@ retake_lost_locks(void)
 static TlHolder *
 find_grant(TlToken *token, const TlOwner *owner, uint64 fence)
 {
-	TlHolder   *holder = tl_token_holder_of(token, owner, fence);
+	TlHolder   *holder = tl_grant_of(token, owner, fence);
 
 	if (holder == NULL && fence != 0 && !owner->named)
-		holder = tl_token_lease_of_role(token, owner->role, fence);
+		holder = tl_grant_of_role(token, owner->role, fence);
 	return holder;
 }
 
@@ -316,14 +352,18 @@ tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 	TlHolder   *holder;
 	TlHold	   *hold;
 	bool		mine;
+	bool		guarded;
 
 	if (!token)
 		return false;
 	holder = find_grant(token, owner, fence);
 	mine = holder && holder->scope != TL_SCOPE_OWNER;
-	if (holder)
-		tl_token_remove_holder(token, holder);
+	guarded = holder && tl_guard_has(holder->fence);
+	if (holder && !guarded)
+		tl_grant_end(token, holder);
 	tl_token_unlock(token);
+	if (guarded)
+		tl_guard_error_put(key);
 
 	/* only then the lock: who gets it looks at the entry */
 	if (mine)
@@ -347,8 +387,17 @@ tl_session_put_all(void)
 
 	hash_seq_init(&status, holds);
 	while ((hold = hash_seq_search(&status)) != NULL)
+	{
+		if (tl_guard_has(hold->fence))
+		{
+			TlKey		key = hold->key;
+
+			hash_seq_term(&status);
+			tl_guard_error_put(&key);
+		}
 		if (release_hold(hold))
 			n++;
+	}
 	return n;
 }
 
@@ -366,7 +415,7 @@ collect_key(TlToken *token, TlTime now, void *arg)
 {
 	KeyList    *list = arg;
 
-	if (tl_token_holder_of(token, list->owner, 0) == NULL)
+	if (tl_grant_of(token, list->owner, 0) == NULL)
 		return;
 	if (list->n == list->allocated)
 	{
@@ -407,7 +456,7 @@ tl_session_renew(const TlKey *key, const TlOwner *owner, uint64 fence,
 	if (holder)
 	{
 		mine = holder->scope != TL_SCOPE_OWNER;
-		tl_token_restart(token, holder, ttl, &grant);
+		tl_grant_restart(token, holder, ttl, &grant);
 	}
 	tl_token_unlock(token);
 
@@ -430,11 +479,68 @@ tl_session_fence(const TlKey *key, const TlOwner *owner)
 
 	if (!token)
 		return 0;
-	holder = tl_token_holder_of(token, owner, 0);
+	holder = tl_grant_of(token, owner, 0);
 	if (holder)
 		fence = holder->fence;
 	tl_token_unlock(token);
 	return fence;
+}
+
+bool
+tl_session_break(const TlKey *key, uint64 fence, TlBroken *broken)
+{
+	TlToken    *token = tl_token_lock(key, false);
+	TlHolder   *holder;
+	uint64		hold_serial = 0;
+	int			head = -1;
+
+	if (!token)
+		return false;
+	holder = tl_grant_with(token, fence);
+	if (holder && !holder->ended && holder->role == broken->role)
+	{
+		broken->pid = holder->scope == TL_SCOPE_OWNER ? 0 : holder->pid;
+		broken->owner_len = holder->owner_len;
+		memcpy(broken->owner, holder->owner, holder->owner_len);
+		hold_serial = holder->hold_serial;
+		if (hold_serial != 0 && token->head_procno >= 0)
+		{
+			/* it may be waiting for a lock that its holder goes on to have */
+			head = token->head_procno;
+			tl_line_waiter_of(token, head)->kicked = true;
+		}
+		tl_stats_count(key, TL_EVENT_BREAK, 1);
+		tl_grant_end(token, holder);
+	}
+	else
+		holder = NULL;
+	tl_token_unlock(token);
+
+	if (head >= 0)
+		tl_wait_kick_head(key, head, hold_serial);
+	return holder != NULL;
+}
+
+Oid
+tl_session_holder_role(const TlKey *key, uint64 fence)
+{
+	TlToken    *token = tl_token_lock(key, false);
+	TlHolder   *holder;
+	Oid			role = InvalidOid;
+
+	if (!token)
+		return InvalidOid;
+	holder = tl_grant_with(token, fence);
+	if (holder && !holder->ended)
+		role = holder->role;
+	tl_token_unlock(token);
+	return role;
+}
+
+bool
+tl_session_in_use(void)
+{
+	return !dlist_is_empty(&transaction_holds) || tl_guard_any();
 }
 
 /*
@@ -454,9 +560,9 @@ remove_grant(const TlHold *hold)
 	owner.named = false;
 	owner.procno = tl_my_procno();
 	owner.pid = MyProcPid;
-	holder = tl_token_holder_of(token, &owner, hold->fence);
+	holder = tl_grant_of(token, &owner, hold->fence);
 	if (holder)
-		tl_token_remove_holder(token, holder);
+		tl_grant_end(token, holder);
 	tl_token_unlock(token);
 	return holder != NULL;
 }
@@ -502,12 +608,20 @@ on_xact(XactEvent event, void *arg)
 {
 	switch (event)
 	{
+		case XACT_EVENT_PRE_COMMIT:
+			tl_stats_publish(false);
+			/* as the last thing */
+			tl_guard_pin();
+			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 			/* at commit, others see by now what the transaction has done */
+			tl_guard_end();
 			release_transaction_holds(InvalidSubTransactionId);
+			tl_stats_publish(true);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
+			tl_guard_refuse_prepare();
 			if (!dlist_is_empty(&transaction_holds))
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -535,8 +649,10 @@ on_subxact(SubXactEvent event, SubTransactionId mySubid,
 				if (hold->subid == mySubid)
 					hold->subid = parentSubid;
 			}
+			tl_guard_commit_sub(mySubid, parentSubid);
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
+			tl_guard_abort_sub(mySubid);
 			release_transaction_holds(mySubid);
 			break;
 		default:
@@ -562,9 +678,11 @@ on_session_exit(int code, Datum arg)
 	TlHold	   *hold;
 
 	tl_wait_abandon();
+	tl_several_abandon();
 	/* the hold locks go with all the session's locks, a little later */
 	hash_seq_init(&status, holds);
 	while ((hold = hash_seq_search(&status)) != NULL)
 		remove_grant(hold);
 	tl_token_discard();
+	tl_stats_end();
 }

@@ -48,6 +48,27 @@ extern bool tl_session_renew(const TlKey *key, const TlOwner *owner,
 /* The fence of the owner's grant; 0 when there is none. */
 extern uint64 tl_session_fence(const TlKey *key, const TlOwner *owner);
 
+/* What token_break ended, for the log. */
+typedef struct TlBroken
+{
+	Oid			role;			/* in: of the grant that may be ended */
+	int			pid;			/* 0 for a named owner */
+	int			owner_len;
+	char		owner[TL_NAME_MAX];
+} TlBroken;
+
+/*
+ * End anybody's grant, which is a role's that the caller has checked with
+ * tl_session_holder_role (InvalidOid: no such grant).  Returns false when it
+ * is not there any more.
+ */
+extern Oid	tl_session_holder_role(const TlKey *key, uint64 fence);
+extern bool tl_session_break(const TlKey *key, uint64 fence,
+							 TlBroken *broken);
+
+/* Does the transaction hold or guard a token, so that it may not be ended? */
+extern bool tl_session_in_use(void);
+
 /* The session's end for the purposes of DISCARD ALL. */
 extern void tl_session_discard(void);
 

@@ -54,12 +54,14 @@ typedef struct TlShared
 	dshash_table_handle tables[TL_TABLE_COUNT];
 	Size		limit;			/* bytes that the account may reach */
 	pg_atomic_uint64 used;		/* bytes in use, by our account */
+	pg_atomic_uint32 entries[TL_TABLE_COUNT];
 	pg_atomic_uint64 serial;	/* last number of tl_shmem_next_serial */
 	pg_atomic_uint64 first_expiry;	/* TlTime; no lease ends before it */
 } TlShared;
 
-/* The area follows the root, aligned for the allocator. */
-#define TL_AREA_OFFSET	CACHELINEALIGN(sizeof(TlShared))
+/* The slots of the processes follow the root, and then comes the area. */
+#define TL_SLOTS_OFFSET	CACHELINEALIGN(sizeof(TlShared))
+#define TL_AREA_OFFSET	(TL_SLOTS_OFFSET + (Size) MaxBackends * TL_SLOT_SIZE)
 #define tl_area_place()	((char *) shared + TL_AREA_OFFSET)
 
 /* Set in the postmaster and inherited, or per process where there is no fork. */
@@ -138,11 +140,13 @@ tl_shmem_startup(void)
 							 add_size(TL_AREA_OFFSET, area_size()), &found);
 	if (!found)
 	{
-		memset(shared, 0, sizeof(TlShared));
+		memset(shared, 0, TL_AREA_OFFSET);
 		shared->table_tranche = LWLockNewTrancheId();
 		shared->memory_tranche = LWLockNewTrancheId();
 		shared->limit = area_size() - TL_RESERVE(area_size());
 		pg_atomic_init_u64(&shared->used, 0);
+		for (int i = 0; i < TL_TABLE_COUNT; i++)
+			pg_atomic_init_u32(&shared->entries[i], 0);
 		pg_atomic_init_u64(&shared->serial, 0);
 		pg_atomic_init_u64(&shared->first_expiry, TL_NEVER);
 
@@ -195,17 +199,16 @@ tl_shmem_attach(void)
 	MemoryContextSwitchTo(oldcontext);
 
 	/*
-	 * An area in place counts the backends that attached to it and nobody
-	 * else takes us off that count.  On exit, callbacks run last in first
-	 * out: those that use the area are registered after this one.
+	 * An area in place counts the backends that attached to it, and nobody
+	 * else takes us off that count.  Late, because the transaction's abort
+	 * and our callback there come after all of before_shmem_exit.
 	 */
-	before_shmem_exit(tl_shmem_detach, 0);
+	on_shmem_exit(tl_shmem_detach, 0);
 }
 
 static void
 tl_shmem_detach(int code, Datum arg)
 {
-	area = NULL;
 	dsa_release_in_place(tl_area_place());
 }
 
@@ -275,15 +278,19 @@ has_room(Size size)
 	return true;
 }
 
+bool
+tl_shmem_has_room(TlTableId id)
+{
+	return has_room(definitions[id].entry_size + TL_ENTRY_HEADER);
+}
+
 void
 tl_shmem_make_room(TlTableId id)
 {
-	Size		size = definitions[id].entry_size + TL_ENTRY_HEADER;
-
-	if (likely(has_room(size)))
+	if (likely(tl_shmem_has_room(id)))
 		return;
 	sweep();
-	if (!has_room(size))
+	if (!tl_shmem_has_room(id))
 		error_full();
 }
 
@@ -300,6 +307,13 @@ tl_shmem_count_entry(TlTableId id, int change)
 {
 	pg_atomic_fetch_add_u64(&shared->used,
 							(int64) entry_account(id) * change);
+	pg_atomic_fetch_add_u32(&shared->entries[id], change);
+}
+
+int
+tl_shmem_entries(TlTableId id)
+{
+	return pg_atomic_read_u32(&shared->entries[id]);
 }
 
 dsa_pointer
@@ -341,6 +355,31 @@ void *
 tl_shmem_address(dsa_pointer pointer)
 {
 	return dsa_get_address(area, pointer);
+}
+
+Size
+tl_shmem_used(void)
+{
+	return pg_atomic_read_u64(&shared->used);
+}
+
+Size
+tl_shmem_limit(void)
+{
+	return shared->limit;
+}
+
+void *
+tl_shmem_slot(int procno)
+{
+	Assert(procno < MaxBackends);
+	return (char *) shared + TL_SLOTS_OFFSET + (Size) procno * TL_SLOT_SIZE;
+}
+
+int
+tl_shmem_slots(void)
+{
+	return MaxBackends;
 }
 
 static void

@@ -20,7 +20,8 @@
 typedef enum TlTableId
 {
 	TL_TABLE_TOKENS,			/* TlToken, token.c */
-	TL_TABLE_DATABASES,			/* TlDatabase, fence.c */
+	TL_TABLE_DATABASES,			/* TlDatabase, database.c */
+	TL_TABLE_NAMES,				/* TlNameStats, stats.c */
 	TL_TABLE_JOB_TABLES,		/* TlJobTable, job_position.c */
 	TL_TABLE_WORKERS			/* TlWorker, job_worker.c */
 } TlTableId;
@@ -81,18 +82,34 @@ extern uint64 tl_shmem_next_serial(void);
  *
  * tl_shmem_make_room raises that error unless an entry of a table may be
  * inserted; to be called before dshash_find_or_insert, without any lock.
- * tl_shmem_count_entry notes that one was inserted (+1) or deleted (-1).
+ * tl_shmem_has_room answers instead.
+ * tl_shmem_count_entry notes that one was inserted (+1) or deleted (-1), and
+ * tl_shmem_entries says how many there are.
  *
  * tl_shmem_alloc_or_error raises it, too, and is called without locks;
  * tl_shmem_alloc returns InvalidDsaPointer instead and may be called with a
  * lock held.
  */
 extern void tl_shmem_make_room(TlTableId id);
+extern bool tl_shmem_has_room(TlTableId id);
 extern void tl_shmem_count_entry(TlTableId id, int change);
+extern int	tl_shmem_entries(TlTableId id);
 extern dsa_pointer tl_shmem_alloc_or_error(Size size);
 extern dsa_pointer tl_shmem_alloc(Size size);
 extern void tl_shmem_free(dsa_pointer pointer, Size size);
 extern void *tl_shmem_address(dsa_pointer pointer);
+
+/* Bytes in use, and how many there may be. */
+extern Size tl_shmem_used(void);
+extern Size tl_shmem_limit(void);
+
+/*
+ * A few bytes for each process, written by that process alone, zero at the
+ * server's start.  Their number is tl_shmem_slots().
+ */
+#define TL_SLOT_SIZE	128
+extern void *tl_shmem_slot(int procno);
+extern int	tl_shmem_slots(void);
 
 /*
  * The earliest end of any lease, to know whether a sweep is worth its while.

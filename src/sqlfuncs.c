@@ -10,12 +10,21 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "args.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "clock.h"
+#include "compat.h"
+#include "describe.h"
+#include "executor/spi.h"
 #include "funcapi.h"
+#include "guard.h"
 #include "miscadmin.h"
+#include "nodes/parsenodes.h"
 #include "session.h"
+#include "several.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 
@@ -25,53 +34,64 @@ PG_FUNCTION_INFO_V1(tokenlock_token_put);
 PG_FUNCTION_INFO_V1(tokenlock_token_put_all);
 PG_FUNCTION_INFO_V1(tokenlock_token_renew);
 PG_FUNCTION_INFO_V1(tokenlock_token_fence);
+PG_FUNCTION_INFO_V1(tokenlock_token_guard);
+PG_FUNCTION_INFO_V1(tokenlock_token_get_all);
+PG_FUNCTION_INFO_V1(tokenlock_token_acquire);
+PG_FUNCTION_INFO_V1(tokenlock_token_break);
 
 static TlAnswer request_token(FunctionCallInfo fcinfo, TlRequest *request);
+static void set_grant(Datum *values, bool *nulls, const TlRequest *request,
+					  TlAnswer answer);
+static const char *role_name(Oid role);
 static void get_key(FunctionCallInfo fcinfo, int n, TlKey *key);
 static void get_owner(FunctionCallInfo fcinfo, int n, TlOwner *owner);
+static TlKey *get_keys(FunctionCallInfo fcinfo, int arg, int *n);
+static void get_sharing(FunctionCallInfo fcinfo, int arg, TlRequest *request);
+static TlTime get_keep_place(FunctionCallInfo fcinfo, int arg, bool named);
+static void check_session_tokens(TlScope scope);
 static uint64 get_fence(FunctionCallInfo fcinfo, int n);
 static TlScope get_scope(FunctionCallInfo fcinfo, int n, bool named);
 
 /*
- * token_get(name, wait, ttl, owner, scope) returns boolean
+ * token_get(name, wait, ttl, owner, capacity, shared, scope, keep_place)
+ * returns boolean
  */
 Datum
 tokenlock_token_get(PG_FUNCTION_ARGS)
 {
 	TlRequest	request;
 
-	PG_RETURN_BOOL(request_token(fcinfo, &request) != TL_ANSWER_BUSY);
+	PG_RETURN_BOOL(request_token(fcinfo, &request) >= TL_ANSWER_NEW);
 }
 
 /*
- * token_request(name, wait, ttl, owner, scope)
- * returns (granted boolean, fence bigint, expires_at timestamptz, answer text)
+ * token_request(the same)
+ * returns (granted boolean, fence bigint, expires_at timestamptz, answer text,
+ * place bigint)
  */
 Datum
 tokenlock_token_request(PG_FUNCTION_ARGS)
 {
 	static const char *const answers[] = {
 		[TL_ANSWER_BUSY] = "busy",
+		[TL_ANSWER_QUEUED] = "queued",
 		[TL_ANSWER_NEW] = "new",
 		[TL_ANSWER_AGAIN] = "again",
 	};
 	TlRequest	request;
 	TlAnswer	answer;
 	TupleDesc	tupdesc;
-	Datum		values[4];
-	bool		nulls[4] = {0};
+	Datum		values[5];
+	bool		nulls[5] = {0};
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 
 	answer = request_token(fcinfo, &request);
-	nulls[1] = answer == TL_ANSWER_BUSY;
-	nulls[2] = answer == TL_ANSWER_BUSY || request.grant.expires == TL_NEVER;
-	values[0] = BoolGetDatum(answer != TL_ANSWER_BUSY);
-	values[1] = Int64GetDatum((int64) request.grant.fence);
-	if (!nulls[2])
-		values[2] = TimestampTzGetDatum(tl_time_to_timestamptz(request.grant.expires));
+	set_grant(values, nulls, &request, answer);
 	values[3] = CStringGetTextDatum(answers[answer]);
+	nulls[4] = answer != TL_ANSWER_QUEUED;
+	values[4] = Int64GetDatum(request.place);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }
 
@@ -83,8 +103,26 @@ request_token(FunctionCallInfo fcinfo, TlRequest *request)
 	request->wait = tl_arg_wait(fcinfo, 1);
 	request->ttl = tl_arg_ttl(fcinfo, 2);
 	get_owner(fcinfo, 3, &request->owner);
-	request->scope = get_scope(fcinfo, 4, request->owner.named);
+	get_sharing(fcinfo, 4, request);
+	request->scope = get_scope(fcinfo, 6, request->owner.named);
+	request->keep_place = get_keep_place(fcinfo, 7, request->owner.named);
+	request->untimed = false;
 	return tl_session_get(request);
+}
+
+/* The first columns of an answer: granted, fence, expires_at. */
+static void
+set_grant(Datum *values, bool *nulls, const TlRequest *request,
+		  TlAnswer answer)
+{
+	bool		granted = answer >= TL_ANSWER_NEW;
+
+	values[0] = BoolGetDatum(granted);
+	nulls[1] = !granted;
+	values[1] = Int64GetDatum((int64) request->grant.fence);
+	nulls[2] = !granted || request->grant.expires == TL_NEVER;
+	if (!nulls[2])
+		values[2] = TimestampTzGetDatum(tl_time_to_timestamptz(request->grant.expires));
 }
 
 /*
@@ -109,8 +147,7 @@ Datum
 tokenlock_token_put_all(PG_FUNCTION_ARGS)
 {
 	TlOwner		owner;
-	Datum	   *names;
-	bool	   *nulls;
+	TlKey	   *keys;
 	int			n;
 	int64		put = 0;
 
@@ -120,25 +157,10 @@ tokenlock_token_put_all(PG_FUNCTION_ARGS)
 		PG_RETURN_INT64(owner.named ? tl_session_put_all_of(&owner) :
 						tl_session_put_all());
 
-	/* look at all names before the first is put */
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false,
-					  TYPALIGN_INT, &names, &nulls, &n);
+	keys = get_keys(fcinfo, 0, &n);
 	for (int i = 0; i < n; i++)
-	{
-		if (nulls[i])
-			tl_error_null("name");
-		tl_check_name(DatumGetTextPP(names[i]), "name");
-	}
-	for (int i = 0; i < n; i++)
-	{
-		text	   *name = DatumGetTextPP(names[i]);
-		TlKey		key;
-
-		tl_key_init(&key, InvalidOid, VARDATA_ANY(name),
-					VARSIZE_ANY_EXHDR(name));
-		if (tl_session_put(&key, &owner, 0))
+		if (tl_session_put(&keys[i], &owner, 0))
 			put++;
-	}
 	PG_RETURN_INT64(put);
 }
 
@@ -179,6 +201,162 @@ tokenlock_token_fence(PG_FUNCTION_ARGS)
 }
 
 /*
+ * token_guard(name, owner, fence) returns bigint
+ */
+Datum
+tokenlock_token_guard(PG_FUNCTION_ARGS)
+{
+	TlKey		key;
+	TlOwner		owner;
+
+	tl_session_attach_primary();
+	get_key(fcinfo, 0, &key);
+	get_owner(fcinfo, 1, &owner);
+	PG_RETURN_INT64((int64) tl_guard_add(&key, &owner, get_fence(fcinfo, 2)));
+}
+
+/*
+ * token_get_all(names, wait, ttl, owner, scope) returns boolean
+ */
+Datum
+tokenlock_token_get_all(PG_FUNCTION_ARGS)
+{
+	TlRequest	template = {0};
+	TlKey	   *keys;
+	int			n;
+
+	tl_session_attach_primary();
+	if (PG_ARGISNULL(0))
+		tl_error_null("names");
+	keys = get_keys(fcinfo, 0, &n);
+	template.wait = tl_arg_wait(fcinfo, 1);
+	template.ttl = tl_arg_ttl(fcinfo, 2);
+	get_owner(fcinfo, 3, &template.owner);
+	template.scope = get_scope(fcinfo, 4, template.owner.named);
+	template.capacity = 1;
+	PG_RETURN_BOOL(tl_several_get(keys, n, &template));
+}
+
+/*
+ * CALL token_acquire(name, wait, ttl, owner, capacity, shared,
+ * INOUT granted boolean, INOUT fence bigint, INOUT expires_at timestamptz)
+ *
+ * A statement that waits has a snapshot, and with it holds back vacuum and
+ * CREATE INDEX CONCURRENTLY.  A procedure may end its transaction and wait in
+ * one that has none.  It must not commit what its caller did before, so it
+ * refuses where there is something to commit.
+ */
+Datum
+tokenlock_token_acquire(PG_FUNCTION_ARGS)
+{
+	CallContext *context = (CallContext *) fcinfo->context;
+	TlRequest	request = {0};
+	TlTime		deadline;
+	TlAnswer	answer;
+	TupleDesc	tupdesc;
+	Datum		values[3];
+	bool		nulls[3] = {0};
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	tupdesc = BlessTupleDesc(tupdesc);
+
+	tl_session_attach_primary();
+	get_key(fcinfo, 0, &request.key);
+	request.wait = tl_arg_wait(fcinfo, 1);
+	request.ttl = tl_arg_ttl(fcinfo, 2);
+	get_owner(fcinfo, 3, &request.owner);
+	get_sharing(fcinfo, 4, &request);
+	request.scope = request.owner.named ? TL_SCOPE_OWNER : TL_SCOPE_SESSION;
+	check_session_tokens(request.scope);
+
+	if (context == NULL || !IsA(context, CallContext) || context->atomic ||
+		IsSubTransaction())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("token_acquire cannot run inside a transaction block"),
+				 errhint("Call it outside of BEGIN, functions and EXCEPTION blocks, as a statement of its own; inside, use token_get.")));
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
+		tl_session_in_use())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("token_acquire cannot run in a transaction that has done work"),
+				 errdetail("It would have to commit that work in order to wait without a snapshot."),
+				 errhint("Commit first, or use token_get.")));
+
+	deadline = tl_time_add(tl_now(), request.wait);
+	request.wait = 0;
+	answer = tl_session_get(&request);
+	if (answer < TL_ANSWER_NEW && deadline > tl_now())
+	{
+		SPI_connect_ext(SPI_OPT_NONATOMIC);
+		SPI_commit();
+		request.wait = deadline == TL_NEVER ? TL_NEVER :
+			Max(deadline - tl_now(), 1);
+		answer = tl_session_get(&request);
+		SPI_finish();
+	}
+
+	set_grant(values, nulls, &request, answer);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
+}
+
+/*
+ * token_break(name, fence) returns boolean
+ */
+Datum
+tokenlock_token_break(PG_FUNCTION_ARGS)
+{
+	TlKey		key;
+	TlBroken	broken;
+	uint64		fence;
+
+	tl_session_attach_primary();
+	get_key(fcinfo, 0, &key);
+	fence = get_fence(fcinfo, 1);
+	if (fence == 0)
+		tl_error_null("fence");
+	if (!superuser() &&
+		!has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND) &&
+		!tl_owns_database(MyDatabaseId, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to break a token"),
+				 errhint("Only members of pg_signal_backend and the owner of the database may do that.")));
+
+	broken.role = tl_session_holder_role(&key, fence);
+	if (!OidIsValid(broken.role))
+		PG_RETURN_BOOL(false);
+	if (superuser_arg(broken.role) && !superuser())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to break a token of a superuser"),
+				 errhint("Only superusers may do that.")));
+
+	if (!tl_session_break(&key, fence, &broken))
+		PG_RETURN_BOOL(false);
+	ereport(LOG,
+			(errmsg("token \"%s\" was broken by role \"%s\"",
+					tl_key_name(&key), GetUserNameFromId(GetUserId(), false)),
+			 broken.pid != 0 ?
+			 errdetail("It was held by process %d of role \"%s\" with fence " UINT64_FORMAT ".",
+					   broken.pid, role_name(broken.role), fence) :
+			 errdetail("It was held by owner \"%s\" of role \"%s\" with fence " UINT64_FORMAT ".",
+					   pnstrdup(broken.owner, broken.owner_len),
+					   role_name(broken.role), fence)));
+	PG_RETURN_BOOL(true);
+}
+
+/* The name of a role, or its number when it was dropped. */
+static const char *
+role_name(Oid role)
+{
+	char	   *name = GetUserNameFromId(role, true);
+
+	return name ? name : psprintf("%u", role);
+}
+
+/*
  * Arguments
  */
 
@@ -202,6 +380,88 @@ get_owner(FunctionCallInfo fcinfo, int n, TlOwner *owner)
 		owner->len = VARSIZE_ANY_EXHDR(name);
 		memcpy(owner->name, VARDATA_ANY(name), owner->len);
 	}
+}
+
+/* A list of names, all checked. */
+static TlKey *
+get_keys(FunctionCallInfo fcinfo, int arg, int *n)
+{
+	Datum	   *names;
+	bool	   *nulls;
+	TlKey	   *keys;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false,
+					  TYPALIGN_INT, &names, &nulls, n);
+	keys = palloc(Max(*n, 1) * sizeof(TlKey));
+	for (int i = 0; i < *n; i++)
+	{
+		text	   *name;
+
+		if (nulls[i])
+			tl_error_null("name");
+		name = DatumGetTextPP(names[i]);
+		tl_check_name(name, "name");
+		tl_key_init(&keys[i], InvalidOid, VARDATA_ANY(name),
+					VARSIZE_ANY_EXHDR(name));
+	}
+	return keys;
+}
+
+/* The arguments capacity and shared, which stand together. */
+static void
+get_sharing(FunctionCallInfo fcinfo, int arg, TlRequest *request)
+{
+	int64		capacity;
+
+	if (PG_ARGISNULL(arg))
+		tl_error_null("capacity");
+	if (PG_ARGISNULL(arg + 1))
+		tl_error_null("shared");
+	capacity = PG_GETARG_INT64(arg);
+	request->shared = PG_GETARG_BOOL(arg + 1);
+	if (capacity < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("capacity must be at least 1"),
+				 errhint("Give the number of owners that may hold the token at a time.")));
+	if (request->shared && capacity != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a shared request cannot have a capacity"),
+				 errhint("Leave out either \"shared\" or \"capacity\".")));
+	request->capacity = (int32) Min(capacity, PG_INT32_MAX);
+}
+
+static TlTime
+get_keep_place(FunctionCallInfo fcinfo, int arg, bool named)
+{
+	TlTime		keep;
+
+	if (PG_ARGISNULL(arg))
+		return 0;
+	keep = tl_interval_to_time(PG_GETARG_INTERVAL_P(arg));
+	if (keep <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("keep_place must be longer than zero"),
+				 errhint("Give an interval such as '5 s' in which the owner asks again.")));
+	if (!named)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("keep_place needs an owner"),
+				 errhint("Name an owner: a place in line outlives the session's statement.")));
+	return keep;
+}
+
+static void
+check_session_tokens(TlScope scope)
+{
+	if (scope == TL_SCOPE_SESSION && !tl_session_tokens)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("session tokens are switched off here"),
+				 errdetail("The setting tokenlock.session_tokens is off."),
+				 errhint("Name an owner, or ask with scope \"transaction\".")));
 }
 
 /* The fence that the caller means, or 0 for any. */
@@ -240,13 +500,10 @@ get_scope(FunctionCallInfo fcinfo, int n, bool named)
 	scope = PG_GETARG_TEXT_PP(n);
 	if (text_is(scope, "session"))
 	{
-		if (!named && !tl_session_tokens)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("session tokens are switched off here"),
-					 errdetail("The setting tokenlock.session_tokens is off."),
-					 errhint("Name an owner, or ask with scope \"transaction\".")));
-		return named ? TL_SCOPE_OWNER : TL_SCOPE_SESSION;
+		if (named)
+			return TL_SCOPE_OWNER;
+		check_session_tokens(TL_SCOPE_SESSION);
+		return TL_SCOPE_SESSION;
 	}
 	if (!text_is(scope, "transaction"))
 		ereport(ERROR,

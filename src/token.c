@@ -1,16 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * token.c
- *	  Named tokens in shared memory: who holds them, who waits for them, and
- *	  when a request is granted.
+ *	  The entries of tokens in shared memory: their life, locks and records.
  *
  * The holders in an entry are the truth about a token.  The locks of wait.c
  * only serve to queue and to be seen by the deadlock detector: what they say
  * may lag behind, and the user can drop them behind our back.
  *
- * Whoever removes a holder, shortens a lease or gives a holder a hold lock
- * wakes the head of the line before the entry is unlocked, because the head
- * decides for itself what to do and has no other way to learn of it.
+ * Whoever removes a holder, waiter or place, ends a lease sooner or gives a
+ * holder a hold lock calls tl_token_wake before the entry is unlocked, because
+ * those who wait decide for themselves what to do and have no other way to
+ * learn of it.
  *
  * Nothing here sleeps, reads catalogs or runs user code.  Records come out of
  * a spare block, allocated before the entry is locked.
@@ -23,7 +23,8 @@
 
 #include "clock.h"
 #include "compat.h"
-#include "fence.h"
+#include "grant.h"
+#include "line.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
@@ -33,8 +34,6 @@
 #define TL_USUAL_OWNER_LEN	24
 
 #define tokens_table()	tl_shmem_table(TL_TABLE_TOKENS)
-#define holder_at(p)	((TlHolder *) tl_shmem_address(p))
-#define waiter_at(p)	((TlWaiter *) tl_shmem_address(p))
 
 /*
  * One record set aside, so that a get and put in turn need not go to the
@@ -50,19 +49,16 @@ static bool keeping = false;
 /* tl_token_now() under the present lock; 0: not read yet. */
 static TlTime locked_at = 0;
 
-static void sweep_lapsed(void);
+static void sweep(void);
 static void stop_keeping(const TlKey *key);
 static void remove_lapsed(TlToken *token);
-static void wake_head(TlToken *token);
 static void discard_spare(void);
 static Size record_size(int owner_len);
-static dsa_pointer take_spare(Size size);
-static void give_record(dsa_pointer record, Size size);
 
 void
 tl_token_init(void)
 {
-	tl_shmem_define_table(TL_TABLE_TOKENS, sizeof(TlToken), sweep_lapsed);
+	tl_shmem_define_table(TL_TABLE_TOKENS, sizeof(TlToken), sweep);
 }
 
 TlToken *
@@ -85,6 +81,7 @@ tl_token_lock(const TlKey *key, bool create)
 		token->holders = InvalidDsaPointer;
 		token->waiters = InvalidDsaPointer;
 		token->nwaiters = 0;
+		token->nsleepers = 0;
 		token->head_procno = -1;
 		token->kept_by = -1;
 	}
@@ -149,271 +146,30 @@ stop_keeping(const TlKey *key)
 		dshash_release_lock(tokens_table(), token);
 }
 
-/* Is this the grant of that owner? */
-static bool
-is_owner(const TlHolder *holder, const TlOwner *owner)
+/* Remove what has lapsed.  That can be nothing where nobody holds or waits. */
+static void
+remove_lapsed(TlToken *token)
 {
-	if (!owner->named)
-		return holder->scope != TL_SCOPE_OWNER &&
-			holder->procno == owner->procno && holder->pid == owner->pid;
-	return holder->scope == TL_SCOPE_OWNER &&
-		holder->role == owner->role && holder->owner_len == owner->len &&
-		memcmp(holder->owner, owner->name, owner->len) == 0;
-}
-
-TlHolder *
-tl_token_holder_of(TlToken *token, const TlOwner *owner, uint64 fence)
-{
-	for (dsa_pointer p = token->holders; DsaPointerIsValid(p);)
-	{
-		TlHolder   *holder = holder_at(p);
-
-		if (is_owner(holder, owner))
-			return fence == 0 || holder->fence == fence ? holder : NULL;
-		p = holder->next;
-	}
-	return NULL;
-}
-
-TlHolder *
-tl_token_lease_of_role(TlToken *token, Oid role, uint64 fence)
-{
-	for (dsa_pointer p = token->holders; DsaPointerIsValid(p);)
-	{
-		TlHolder   *holder = holder_at(p);
-
-		if (holder->scope == TL_SCOPE_OWNER && holder->role == role &&
-			holder->fence == fence)
-			return holder;
-		p = holder->next;
-	}
-	return NULL;
-}
-
-TlHolder *
-tl_token_first_holder(TlToken *token)
-{
-	return DsaPointerIsValid(token->holders) ? holder_at(token->holders) : NULL;
-}
-
-static bool
-is_free(const TlToken *token, bool head)
-{
-	return !DsaPointerIsValid(token->holders) &&
-		(head || token->nwaiters == 0);
-}
-
-TlAnswer
-tl_token_try(TlToken *token, TlRequest *request, bool head,
-			 uint64 hold_serial, bool *fence_missing)
-{
-	const TlOwner *owner = &request->owner;
-	TlHolder   *holder = tl_token_holder_of(token, owner, 0);
-	TlGrant    *grant = &request->grant;
-	TlTime		ttl = request->ttl;
-	dsa_pointer record;
-	uint64		fence;
-
-	*fence_missing = false;
-	memset(grant, 0, sizeof(*grant));
-	if (holder)
-	{
-		/* asking for the longer scope lengthens the hold */
-		if (request->scope > holder->scope)
-			holder->scope = request->scope;
-		tl_token_restart(token, holder, request->ttl, grant);
-		return TL_ANSWER_AGAIN;
-	}
-	if (!is_free(token, head))
-		return TL_ANSWER_BUSY;
-
-	/* a named owner may outlive its session, so its grant must have an end */
-	if (ttl == 0 && owner->named)
-		ttl = (TlTime) tl_default_ttl * 1000;
-
-	/* drawn under the lock, or a later grant could get the smaller number */
-	fence = tl_fence_draw();
-	if (fence == 0)
-	{
-		*fence_missing = true;
-		return TL_ANSWER_BUSY;
-	}
-
-	record = take_spare(record_size(owner->len));
-	holder = holder_at(record);
-	holder->next = token->holders;
-	holder->fence = fence;
-	holder->hold_serial = hold_serial;
-	holder->ttl = ttl;
-	holder->acquired = tl_token_now();
-	holder->expires = ttl == 0 ? TL_NEVER :
-		tl_time_add(holder->acquired, ttl);
-	holder->role = owner->role;
-	holder->procno = owner->procno;
-	holder->pid = owner->pid;
-	holder->scope = request->scope;
-	holder->owner_len = owner->len;
-	memcpy(holder->owner, owner->name, owner->len);
-	token->holders = record;
-	tl_shmem_expiry_note(holder->expires);
-
-	grant->fence = fence;
-	grant->expires = holder->expires;
-	grant->hold_serial = hold_serial;
-	return TL_ANSWER_NEW;
+	tl_grant_remove_lapsed(token);
+	tl_line_remove_lapsed(token);
 }
 
 void
-tl_token_look(TlToken *token, const TlRequest *request, bool head,
-			  TlLook *look)
+tl_token_wake(TlToken *token)
 {
-	TlHolder   *holder = tl_token_first_holder(token);
+	PGPROC	   *procs = ProcGlobal->allProcs;
 
-	look->mine = tl_token_holder_of(token, &request->owner, 0) != NULL;
-	look->free = is_free(token, head);
-	look->hold_serial = holder ? holder->hold_serial : 0;
-	look->next_change = holder ? holder->expires : TL_NEVER;
-}
-
-void
-tl_token_restart(TlToken *token, TlHolder *holder, TlTime ttl,
-				 TlGrant *grant)
-{
-	memset(grant, 0, sizeof(*grant));
-	if (ttl != 0)
-		holder->ttl = ttl;
-	if (holder->ttl != 0)
+	if (token->head_procno >= 0)
+		SetLatch(&procs[token->head_procno].procLatch);
+	if (token->nsleepers == 0)
+		return;
+	for (TlWaiter *waiter = tl_waiter_at(token->waiters);
+		 waiter != NULL;
+		 waiter = tl_waiter_at(waiter->next))
 	{
-		TlTime		expires = tl_time_add(tl_token_now(), holder->ttl);
-		bool		sooner = expires < holder->expires;
-
-		holder->expires = expires;
-		tl_shmem_expiry_note(expires);
-		/* a timed grant keeps no lock: its end could not wake who waits on it */
-		grant->dropped_serial = holder->hold_serial;
-		holder->hold_serial = 0;
-		if (sooner)
-			wake_head(token);
+		if (waiter->standing != TL_STANDING_GATE && waiter->procno >= 0)
+			SetLatch(&procs[waiter->procno].procLatch);
 	}
-	grant->fence = holder->fence;
-	grant->expires = holder->expires;
-	grant->hold_serial = holder->hold_serial;
-}
-
-void
-tl_token_remove_holder(TlToken *token, TlHolder *holder)
-{
-	dsa_pointer *link = &token->holders;
-	dsa_pointer removed;
-
-	while (holder_at(*link) != holder)
-		link = &holder_at(*link)->next;
-	removed = *link;
-	*link = holder->next;
-	give_record(removed, record_size(holder->owner_len));
-	wake_head(token);
-}
-
-void
-tl_token_set_hold(TlToken *token, TlHolder *holder, uint64 serial)
-{
-	holder->hold_serial = serial;
-	wake_head(token);
-}
-
-void
-tl_token_add_waiter(TlToken *token, const TlRequest *request, TlTime deadline)
-{
-	const TlOwner *owner = &request->owner;
-	dsa_pointer record = take_spare(record_size(owner->len));
-	TlWaiter   *waiter = waiter_at(record);
-	dsa_pointer *link = &token->waiters;
-
-	waiter->next = InvalidDsaPointer;
-	waiter->since = tl_token_now();
-	waiter->deadline = deadline;
-	waiter->role = owner->role;
-	waiter->procno = owner->procno;
-	waiter->pid = owner->pid;
-	waiter->kicked = false;
-	waiter->owner_len = owner->len;
-	memcpy(waiter->owner, owner->name, owner->len);
-
-	while (DsaPointerIsValid(*link))
-		link = &waiter_at(*link)->next;
-	*link = record;
-	token->nwaiters++;
-	if (token->queue_serial == 0)
-		token->queue_serial = tl_shmem_next_serial();
-}
-
-void
-tl_token_remove_waiter(TlToken *token, int procno)
-{
-	dsa_pointer *link = &token->waiters;
-
-	while (DsaPointerIsValid(*link))
-	{
-		TlWaiter   *waiter = waiter_at(*link);
-		dsa_pointer removed = *link;
-
-		if (waiter->procno == procno)
-		{
-			*link = waiter->next;
-			give_record(removed, record_size(waiter->owner_len));
-			token->nwaiters--;
-			break;
-		}
-		link = &waiter->next;
-	}
-	if (token->head_procno == procno)
-		token->head_procno = -1;
-	else
-		wake_head(token);
-}
-
-TlWaiter *
-tl_token_waiter_of(TlToken *token, int procno)
-{
-	for (dsa_pointer p = token->waiters; DsaPointerIsValid(p);)
-	{
-		TlWaiter   *waiter = waiter_at(p);
-
-		if (waiter->procno == procno)
-			return waiter;
-		p = waiter->next;
-	}
-	return NULL;
-}
-
-void
-tl_token_set_head(TlToken *token, int procno)
-{
-	token->head_procno = procno;
-}
-
-int
-tl_token_kick_same_owner(TlToken *token, const TlOwner *owner,
-						 int *procnos, int max)
-{
-	int			n = 0;
-
-	if (!owner->named)
-		return 0;
-	for (dsa_pointer p = token->waiters; DsaPointerIsValid(p) && n < max;)
-	{
-		TlWaiter   *waiter = waiter_at(p);
-
-		if (waiter->procno != owner->procno && waiter->role == owner->role &&
-			waiter->owner_len == owner->len &&
-			memcmp(waiter->owner, owner->name, owner->len) == 0)
-		{
-			waiter->kicked = true;
-			procnos[n++] = waiter->procno;
-		}
-		p = waiter->next;
-	}
-	return n;
 }
 
 void
@@ -431,13 +187,14 @@ tl_token_visit(TlTokenVisitor visit, void *arg)
 }
 
 /*
- * Remove every lease that has lapsed and that nobody asked for since.
+ * Remove every lease and place that has lapsed and that nobody asked for
+ * since.
  *
  * Called when memory is full, perhaps again and again, so it must be cheap
  * when there is nothing to gain.
  */
 static void
-sweep_lapsed(void)
+sweep(void)
 {
 	TlTime		now = tl_now();
 	TlTime		next = TL_NEVER;
@@ -451,11 +208,15 @@ sweep_lapsed(void)
 	{
 		locked_at = now;
 		remove_lapsed(token);
-		for (dsa_pointer p = token->holders; DsaPointerIsValid(p);)
-		{
-			next = Min(next, holder_at(p)->expires);
-			p = holder_at(p)->next;
-		}
+		for (TlHolder *holder = tl_holder_at(token->holders);
+			 holder != NULL;
+			 holder = tl_holder_at(holder->next))
+			next = Min(next, holder->expires);
+		for (TlWaiter *waiter = tl_waiter_at(token->waiters);
+			 waiter != NULL;
+			 waiter = tl_waiter_at(waiter->next))
+			if (waiter->standing == TL_STANDING_PLACE)
+				next = Min(next, waiter->deadline);
 		if (is_empty(token) && token->kept_by < 0)
 		{
 			dshash_delete_current(&status);
@@ -466,30 +227,44 @@ sweep_lapsed(void)
 	tl_shmem_expiry_note(next);
 }
 
-/* Does not ask for the time where nothing can lapse. */
-static void
-remove_lapsed(TlToken *token)
+/*
+ * Callable at commit, so it neither allocates nor raises errors.  Nobody is
+ * connected to the database, or else the sessions in it find their tokens
+ * gone, which is no worse than a lease that lapsed.
+ */
+void
+tl_token_purge(Oid database)
 {
-	dsa_pointer p = token->holders;
+	dshash_seq_status status;
+	TlToken    *token;
 
-	while (DsaPointerIsValid(p))
+	dshash_seq_init(&status, tokens_table(), true);
+	while ((token = dshash_seq_next(&status)) != NULL)
 	{
-		TlHolder   *holder = holder_at(p);
+		TlHolder   *next;
 
-		p = holder->next;
-		if (holder->expires != TL_NEVER && holder->expires <= tl_token_now())
-			tl_token_remove_holder(token, holder);
+		if (token->key.database != database)
+			continue;
+		for (TlHolder *holder = tl_holder_at(token->holders);
+			 holder != NULL;
+			 holder = next)
+		{
+			next = tl_holder_at(holder->next);
+			tl_grant_end(token, holder);
+		}
+		if (is_empty(token))
+		{
+			dshash_delete_current(&status);
+			tl_shmem_count_entry(TL_TABLE_TOKENS, -1);
+		}
 	}
+	dshash_seq_term(&status);
 }
 
-static void
-wake_head(TlToken *token)
-{
-	if (token->head_procno >= 0)
-		SetLatch(&ProcGlobal->allProcs[token->head_procno].procLatch);
-}
+/*
+ * Records
+ */
 
-/* A holder and a waiter of one owner take turns in a record of one size. */
 static Size
 record_size(int owner_len)
 {
@@ -498,15 +273,37 @@ record_size(int owner_len)
 }
 
 void
-tl_token_prepare(const TlOwner *owner)
+tl_token_prepare(int owner_len)
 {
-	Size		size = record_size(owner->len);
+	Size		size = record_size(owner_len);
 
 	if (DsaPointerIsValid(spare) && spare_size == size)
 		return;
 	discard_spare();
 	spare = tl_shmem_alloc_or_error(size);
 	spare_size = size;
+}
+
+dsa_pointer
+tl_token_take_record(int owner_len)
+{
+	dsa_pointer record = spare;
+
+	Assert(DsaPointerIsValid(spare) && spare_size == record_size(owner_len));
+	spare = InvalidDsaPointer;
+	return record;
+}
+
+void
+tl_token_give_record(dsa_pointer record, int owner_len)
+{
+	if (DsaPointerIsValid(spare))
+		tl_shmem_free(record, record_size(owner_len));
+	else
+	{
+		spare = record;
+		spare_size = record_size(owner_len);
+	}
 }
 
 static void
@@ -524,26 +321,4 @@ tl_token_discard(void)
 	if (keeping)
 		stop_keeping(&kept_key);
 	keeping = false;
-}
-
-static dsa_pointer
-take_spare(Size size)
-{
-	dsa_pointer record = spare;
-
-	Assert(DsaPointerIsValid(spare) && spare_size == size);
-	spare = InvalidDsaPointer;
-	return record;
-}
-
-static void
-give_record(dsa_pointer record, Size size)
-{
-	if (DsaPointerIsValid(spare))
-		tl_shmem_free(record, size);
-	else
-	{
-		spare = record;
-		spare_size = size;
-	}
 }

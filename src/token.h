@@ -4,8 +4,10 @@
  *	  Named tokens in shared memory: who holds them, who waits for them, and
  *	  when a request is granted.
  *
- * Nothing here sleeps.  A function that takes a TlToken needs its lock, which
- * tl_token_lock gives; no second token may be locked meanwhile.
+ * This header has the types, and the life of an entry; grant.h and line.h have
+ * what is done with its holders and waiters.  Nothing of it sleeps.  A
+ * function that takes a TlToken needs its lock, which tl_token_lock gives; no
+ * second token may be locked meanwhile.
  *
  * Copyright (c) 2026, the tokenlock authors
  *
@@ -40,6 +42,7 @@ typedef struct TlOwner
 typedef enum TlAnswer
 {
 	TL_ANSWER_BUSY,				/* not granted */
+	TL_ANSWER_QUEUED,			/* not granted, but a place in line is kept */
 	TL_ANSWER_NEW,				/* granted */
 	TL_ANSWER_AGAIN				/* the owner had it already */
 } TlAnswer;
@@ -51,6 +54,7 @@ typedef struct TlGrant
 	TlTime		expires;		/* TL_NEVER: untimed */
 	uint64		hold_serial;	/* key of the hold lock it keeps; 0: none */
 	uint64		dropped_serial; /* key of the hold lock it no longer keeps */
+	bool		upgraded;		/* a shared hold became this one */
 } TlGrant;
 
 /* A request for a token. */
@@ -59,15 +63,24 @@ typedef struct TlRequest
 	TlKey		key;
 	TlOwner		owner;
 	TlScope		scope;
+	bool		shared;
+	int32		capacity;		/* of permits; 1: exclusive.  1 when shared */
 	TlTime		ttl;			/* 0: none given */
+	bool		untimed;		/* no default for a named owner's ttl either */
 	TlTime		wait;			/* 0: answer at once; TL_NEVER: no limit */
+	TlTime		keep_place;		/* 0: keep no place in line */
 	TlGrant		grant;			/* out */
+	int64		place;			/* out: in line, 1 is next; 0: none kept */
 } TlRequest;
 
 /*
  * TlHolder: one grant.  Linked from its token and covered by the token's
- * lock.  It counts until its end has come; who sees one that has lapsed
- * removes it.
+ * lock.  It counts until its end has come or it was put; who sees one that
+ * has lapsed removes it.
+ *
+ * A guarded transaction that commits pins the grant.  It then stays until the
+ * last pin is gone, and nobody that it excludes is granted; but it is its
+ * owner's no longer than otherwise.
  */
 typedef struct TlHolder
 {
@@ -76,29 +89,46 @@ typedef struct TlHolder
 	uint64		hold_serial;	/* key of the hold lock kept for it; 0: none */
 	TlTime		ttl;			/* 0: untimed */
 	TlTime		expires;		/* TL_NEVER: untimed */
-	TlTime		acquired;		/* for display */
+	TlTime		acquired;
 	Oid			role;
 	int			procno;			/* session that asked: the owner when unnamed */
 	int			pid;
+	int32		capacity;		/* of permits that its request gave; 0: shared */
+	int32		pins;			/* transactions that commit under its guard */
+	bool		ended;			/* put or broken while pinned */
 	uint8		scope;			/* TlScope */
 	uint8		owner_len;
 	char		owner[FLEXIBLE_ARRAY_MEMBER];
 } TlHolder;
 
+/* How somebody stands in line. */
+typedef enum TlStanding
+{
+	TL_STANDING_NONE,			/* not at all */
+	TL_STANDING_GATE,			/* a session that queues on the gate */
+	TL_STANDING_UPGRADE,		/* a shared holder that wants it alone */
+	TL_STANDING_PLACE			/* a named owner's place, with or without a
+								 * session that sleeps on its latch */
+} TlStanding;
+
 /*
- * TlWaiter: one request that waits.  Linked from its token in the order of
+ * TlWaiter: one that waits in line.  Linked from its token in the order of
  * arrival and covered by the token's lock.  Made and removed by the backend
- * that waits.
+ * that waits; a place is made for an owner, and removed when that owner is
+ * granted, or when it has lapsed.
  */
 typedef struct TlWaiter
 {
 	dsa_pointer next;
+	uint64		ticket;			/* order of arrival */
 	TlTime		since;			/* for display */
-	TlTime		deadline;		/* TL_NEVER: none */
+	TlTime		deadline;		/* TL_NEVER: none; of a place without a
+								 * session: when it lapses */
 	Oid			role;
-	int			procno;
+	int			procno;			/* of a place: the session that sleeps; or -1 */
 	int			pid;
-	bool		kicked;			/* told to leave the lock's queue and look */
+	uint8		standing;		/* TlStanding, never NONE */
+	bool		kicked;			/* told to leave a lock's queue and look */
 	uint8		owner_len;		/* 0: the session itself */
 	char		owner[FLEXIBLE_ARRAY_MEMBER];
 } TlWaiter;
@@ -120,6 +150,7 @@ typedef struct TlToken
 	dsa_pointer holders;		/* TlHolder list */
 	dsa_pointer waiters;		/* TlWaiter list, in order of arrival */
 	int			nwaiters;
+	int			nsleepers;		/* of them, on the latch without the gate */
 	int			head_procno;	/* the waiter that has the queue lock; -1: none */
 	int			kept_by;		/* process that keeps it when empty; -1: none */
 } TlToken;
@@ -129,7 +160,8 @@ typedef struct TlLook
 {
 	bool		free;			/* to be had now */
 	bool		mine;			/* this owner holds it already */
-	uint64		hold_serial;	/* the holder keeps this lock; 0: none */
+	bool		upgrade;		/* this owner has it shared, and wants it alone */
+	uint64		hold_serial;	/* the sole holder keeps this lock; 0: none */
 	TlTime		next_change;	/* when time alone changes something */
 } TlLook;
 
@@ -139,7 +171,7 @@ extern void tl_token_init(void);
 /*
  * Lock the token of that name.  Returns NULL, locking nothing, when there is
  * none and create is false; with create, call tl_shmem_make_room first.
- * Holders that have lapsed are removed.
+ * Holders and places that have lapsed are removed.
  */
 extern TlToken *tl_token_lock(const TlKey *key, bool create);
 
@@ -152,71 +184,51 @@ extern TlTime tl_token_now(void);
 /* Unlock the token, and remove it when nothing is left of it. */
 extern void tl_token_unlock(TlToken *token);
 
-/* The grant of this owner (if fence is not 0, only that very one), or NULL. */
-extern TlHolder *tl_token_holder_of(TlToken *token, const TlOwner *owner,
-									uint64 fence);
-
-/* The lease of any named owner of this role that has this fence, or NULL. */
-extern TlHolder *tl_token_lease_of_role(TlToken *token, Oid role,
-										uint64 fence);
-
-/* The first holder, or NULL; with exclusive tokens the only one. */
-extern TlHolder *tl_token_first_holder(TlToken *token);
+/* Wake who may have something to do now that the token has changed. */
+extern void tl_token_wake(TlToken *token);
 
 /*
- * Make sure that a holder or waiter can be added for this owner without
- * allocating: to be called before the token is locked.  Raises the error when
- * memory is full.
+ * Records.  A holder and a waiter of one owner take turns in a block of one
+ * size; the lists are linked by their addresses in the area.
  */
-extern void tl_token_prepare(const TlOwner *owner);
+static inline TlHolder *
+tl_holder_at(dsa_pointer pointer)
+{
+	return DsaPointerIsValid(pointer) ?
+		(TlHolder *) tl_shmem_address(pointer) : NULL;
+}
+
+static inline TlWaiter *
+tl_waiter_at(dsa_pointer pointer)
+{
+	return DsaPointerIsValid(pointer) ?
+		(TlWaiter *) tl_shmem_address(pointer) : NULL;
+}
+
+/*
+ * Make sure that a holder or waiter can be added for an owner of this name
+ * length without allocating: to be called before the token is locked.  Raises
+ * the error when memory is full.
+ */
+extern void tl_token_prepare(int owner_len);
+
+/* The block that tl_token_prepare has set aside. */
+extern dsa_pointer tl_token_take_record(int owner_len);
+
+/* Free the record of a holder or waiter that was taken off its list. */
+extern void tl_token_give_record(dsa_pointer record, int owner_len);
 
 /* Give back what this backend keeps for later; at the end of the process. */
 extern void tl_token_discard(void);
 
 /*
- * Grant the request, if it can be.  "Again" restarts the owner's lease.  A
- * new grant needs a free token and, unless the caller is the head of the
- * line, no waiters; hold_serial is the key of a lock that the caller has
- * taken to go with it, or 0.  *fence_missing is set when the only thing
- * missing was a fence number.
- */
-extern TlAnswer tl_token_try(TlToken *token, TlRequest *request, bool head,
-							 uint64 hold_serial, bool *fence_missing);
-
-/* What would happen to the request now?  Changes nothing. */
-extern void tl_token_look(TlToken *token, const TlRequest *request, bool head,
-						  TlLook *look);
-
-/* Set the end of a grant to now + ttl.  Wakes the head. */
-extern void tl_token_restart(TlToken *token, TlHolder *holder, TlTime ttl,
-							 TlGrant *grant);
-
-/* Remove a grant.  Wakes the head. */
-extern void tl_token_remove_holder(TlToken *token, TlHolder *holder);
-
-/* Give the grant a new hold lock, or none (0).  Wakes the head. */
-extern void tl_token_set_hold(TlToken *token, TlHolder *holder, uint64 serial);
-
-/* Add to the line, leave it, become its head. */
-extern void tl_token_add_waiter(TlToken *token, const TlRequest *request,
-								TlTime deadline);
-extern void tl_token_remove_waiter(TlToken *token, int procno);
-extern TlWaiter *tl_token_waiter_of(TlToken *token, int procno);
-extern void tl_token_set_head(TlToken *token, int procno);
-
-/*
- * Mark the waiters of a named owner that just got the token, and return how
- * many they are: they need not wait on, and wait.c gets them out of the line.
- * At most max process numbers are returned.
- */
-extern int	tl_token_kick_same_owner(TlToken *token, const TlOwner *owner,
-									 int *procnos, int max);
-
-/*
  * Call a function with each token of this database, locked but only to be
- * read.  Holders that have lapsed by now are still in it.
+ * read.  What has lapsed by now is still in it.
  */
 typedef void (*TlTokenVisitor) (TlToken *token, TlTime now, void *arg);
 extern void tl_token_visit(TlTokenVisitor visit, void *arg);
+
+/* Remove all tokens of a database. */
+extern void tl_token_purge(Oid database);
 
 #endif							/* TOKENLOCK_TOKEN_H */

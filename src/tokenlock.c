@@ -9,11 +9,14 @@
  */
 #include "postgres.h"
 
-#include "fence.h"
+#include "commands/dbcommands.h"
+#include "database.h"
+#include "drop.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "session.h"
 #include "shmem.h"
+#include "stats.h"
 #include "tcop/utility.h"
 #include "token.h"
 #include "tokenlock.h"
@@ -77,7 +80,9 @@ _PG_init(void)
 								64 * 1024, 1024, MAX_KILOBYTES,
 								PGC_POSTMASTER, GUC_UNIT_KB,
 								NULL, NULL, NULL);
-		tl_fence_init();
+		tl_database_init();
+		tl_drop_init();
+		tl_stats_init();
 		tl_token_init();
 		tl_shmem_init();
 
@@ -96,6 +101,11 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	Node	   *statement = pstmt->utilityStmt;
 	bool		discard_all = IsA(statement, DiscardStmt) &&
 		((DiscardStmt *) statement)->target == DISCARD_ALL;
+	Oid			dropped = InvalidOid;
+
+	/* afterwards its oid could not be found any more */
+	if (IsA(statement, DropdbStmt))
+		dropped = get_database_oid(((DropdbStmt *) statement)->dbname, true);
 
 	if (prev_process_utility)
 		prev_process_utility(pstmt, queryString, readOnlyTree, context,
@@ -107,4 +117,6 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	/* only after it succeeded: it is refused in a transaction block */
 	if (discard_all)
 		tl_session_discard();
+	if (OidIsValid(dropped))
+		tl_drop_note_database(dropped);
 }

@@ -37,12 +37,16 @@
 #include "compat.h"
 #include "describe.h"
 #include "fence.h"
+#include "grant.h"
+#include "line.h"
 #include "miscadmin.h"
+#include "stats.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/snapmgr.h"
 #include "wait.h"
 
 /*
@@ -60,6 +64,7 @@ typedef struct TlWait
 {
 	TlRequest  *request;
 	bool		with_hold;
+	TlTime		start;
 	TlTime		deadline;		/* of the request */
 	TlTime		lock_deadline;	/* of lock_timeout */
 	uint64		queue_serial;	/* key of the queue lock, once in the line */
@@ -69,21 +74,27 @@ typedef struct TlWait
 /* The line that this backend stands in, for its exit callback. */
 static bool in_line = false;
 static TlKey line_key;
+static TlTime line_keep;		/* how long to keep a place it leaves */
 
 /* A hold lock taken for a grant that is not given yet. */
 static uint64 taken_serial = 0;
 
+static TlAnswer attempt(TlRequest *request, bool with_hold);
+static void keep_place(TlToken *token, TlRequest *request);
 static TlAnswer wait_once(TlWait *wait, bool *again);
-static TlAnswer wait_as_member(TlWait *wait);
 static bool recover(TlWait *wait, ErrorData *error);
-static TlAnswer attempt(TlRequest *request, bool head, bool with_hold);
-static bool join_line(TlWait *wait);
+static TlAnswer wait_as_member(TlWait *wait, bool *again);
+static TlAnswer give_up(const TlWait *wait);
+static TlStanding join_line(TlWait *wait);
 static bool leave_line(void);
-static TlTime look_as_head(const TlWait *wait, uint64 released_serial,
-						   TlLook *look);
+static TlTime look_in_line(const TlWait *wait, TlStanding standing,
+						   uint64 released_serial, TlLook *look);
+static bool wait_for_hold(const TlWait *wait, uint64 serial);
+static bool take_kick(const TlWait *wait);
 static void acquire(const LOCKTAG *tag, const TlWait *wait);
 static void sleep_on_latch(TlTime until);
-static void kick_out(const TlKey *key, int procno, uint64 queue_serial);
+static void kick_out(const TlKey *key, int procno, uint64 serial,
+					 uint16 class);
 
 static void
 set_tag(LOCKTAG *tag, uint64 serial, uint16 class)
@@ -137,17 +148,19 @@ tl_wait_drop_hold(uint64 serial)
 TlAnswer
 tl_wait_attempt(TlRequest *request, bool with_hold)
 {
-	return attempt(request, false, with_hold);
+	return attempt(request, with_hold);
 }
 
 static TlAnswer
-attempt(TlRequest *request, bool head, bool with_hold)
+attempt(TlRequest *request, bool with_hold)
 {
+	const TlOwner *owner = &request->owner;
 	int			kicks[TL_MAX_KICKS];
 	int			nkicks = 0;
 	bool		fence_missing;
 	TlAnswer	answer;
 
+	request->place = 0;
 	do
 	{
 		uint64		hold_serial;
@@ -156,19 +169,30 @@ attempt(TlRequest *request, bool head, bool with_hold)
 
 		/* all that can fail, before anything is changed */
 		tl_fence_prepare();
-		tl_token_prepare(&request->owner);
+		tl_token_prepare(owner->len);
 		tl_shmem_make_room(TL_TABLE_TOKENS);
 		taken_serial = hold_serial = with_hold ? tl_wait_take_hold() : 0;
 
 		token = tl_token_lock(&request->key, true);
-		answer = tl_token_try(token, request, head, hold_serial,
-							  &fence_missing);
-		if (head && answer != TL_ANSWER_BUSY)
+		answer = tl_grant_try(token, request, hold_serial, &fence_missing);
+		if (answer >= TL_ANSWER_NEW && token->nwaiters > 0)
 		{
-			tl_token_remove_waiter(token, request->owner.procno);
+			TlWaiter   *waiter = tl_line_waiter_of(token, owner->procno);
+			TlWaiter   *place;
+
+			if (waiter && in_line)
+				tl_line_remove(token, waiter);
+			place = tl_line_place_of(token, owner);
+			if (place)
+				tl_line_remove(token, place);
 			in_line = false;
-			nkicks = tl_token_kick_same_owner(token, &request->owner,
-											  kicks, TL_MAX_KICKS);
+			nkicks = tl_line_kick(token, owner, kicks, TL_MAX_KICKS);
+		}
+		else if (answer == TL_ANSWER_BUSY && !fence_missing)
+		{
+			keep_place(token, request);
+			if (request->place > 0)
+				answer = TL_ANSWER_QUEUED;
 		}
 		queue_serial = token->queue_serial;
 		tl_token_unlock(token);
@@ -177,9 +201,30 @@ attempt(TlRequest *request, bool head, bool with_hold)
 		if (hold_serial != 0 && request->grant.hold_serial != hold_serial)
 			tl_wait_drop_hold(hold_serial);
 		for (int i = 0; i < nkicks; i++)
-			kick_out(&request->key, kicks[i], queue_serial);
+			kick_out(&request->key, kicks[i], queue_serial, TL_CLASS_QUEUE);
 	} while (fence_missing);
 	return answer;
+}
+
+/*
+ * Keep the owner's place in line, if it asks for that; and tell the place, if
+ * it has one.
+ */
+static void
+keep_place(TlToken *token, TlRequest *request)
+{
+	TlWaiter   *place = tl_line_place_of(token, &request->owner);
+
+	if (request->keep_place != 0)
+	{
+		TlTime		until = tl_time_add(tl_token_now(), request->keep_place);
+
+		if (!place)
+			place = tl_line_add(token, request, TL_STANDING_PLACE, until);
+		else if (place->procno < 0)
+			place->deadline = until;
+	}
+	request->place = place ? tl_line_number(token, place) : 0;
 }
 
 /*
@@ -196,6 +241,7 @@ tl_wait_in_line(TlRequest *request, bool with_hold)
 
 	wait.request = request;
 	wait.with_hold = with_hold;
+	wait.start = now;
 	wait.deadline = tl_time_add(now, request->wait);
 	wait.lock_deadline = LockTimeout > 0 ?
 		now + (TlTime) LockTimeout * 1000 : TL_NEVER;
@@ -205,6 +251,9 @@ tl_wait_in_line(TlRequest *request, bool with_hold)
 		again = false;
 		answer = wait_once(&wait, &again);
 	} while (again);
+	tl_stats_waited(&request->key, tl_now() - wait.start);
+	if (answer < TL_ANSWER_NEW)
+		tl_stats_count(&request->key, TL_EVENT_TIMEOUT, 1);
 	return answer;
 }
 
@@ -224,7 +273,7 @@ wait_once(TlWait *wait, bool *again)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		answer = wait_as_member(wait);
+		answer = wait_as_member(wait, again);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -269,11 +318,11 @@ recover(TlWait *wait, ErrorData *error)
 
 		if (token)
 		{
-			TlHolder   *mine = tl_token_holder_of(token, &request->owner,
-												  request->grant.fence);
+			TlHolder   *mine = tl_grant_of(token, &request->owner,
+										   request->grant.fence);
 
 			if (mine)
-				tl_token_remove_holder(token, mine);
+				tl_grant_end(token, mine);
 			tl_token_unlock(token);
 		}
 		tl_wait_drop_hold(request->grant.hold_serial);
@@ -284,6 +333,7 @@ recover(TlWait *wait, ErrorData *error)
 	if (timed_out && tl_now() < wait->lock_deadline)
 		return tl_now() < wait->deadline;
 
+	tl_stats_waited(&request->key, tl_now() - wait->start);
 	holder = tl_describe_holder(request);
 	if (timed_out)
 		error->detail = holder;
@@ -294,25 +344,28 @@ recover(TlWait *wait, ErrorData *error)
 }
 
 static TlAnswer
-wait_as_member(TlWait *wait)
+wait_as_member(TlWait *wait, bool *again)
 {
 	TlRequest  *request = wait->request;
 	LOCKTAG		queue_tag;
-	LOCKTAG		hold_tag;
 	uint64		released_serial = 0;
-	TlAnswer	answer = TL_ANSWER_BUSY;
+	TlStanding	standing;
+	TlAnswer	answer;
 
-	while (!join_line(wait))
+	while ((standing = join_line(wait)) == TL_STANDING_NONE)
 	{
-		answer = attempt(request, false, wait->with_hold);
-		if (answer != TL_ANSWER_BUSY)
+		answer = attempt(request, wait->with_hold);
+		if (answer >= TL_ANSWER_NEW)
 			return answer;
 	}
 
-	set_tag(&queue_tag, wait->queue_serial, TL_CLASS_QUEUE);
-	acquire(&queue_tag, wait);
+	if (standing == TL_STANDING_GATE)
+	{
+		set_tag(&queue_tag, wait->queue_serial, TL_CLASS_QUEUE);
+		acquire(&queue_tag, wait);
+	}
 
-	/* we are the head */
+	/* we are the head, or stand apart from the gate */
 	for (;;)
 	{
 		TlLook		look;
@@ -320,18 +373,26 @@ wait_as_member(TlWait *wait)
 
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		now = look_as_head(wait, released_serial, &look);
+		now = look_in_line(wait, standing, released_serial, &look);
+		if (!in_line)
+		{
+			/* the place was used by another session, and the token is gone */
+			*again = true;
+			return TL_ANSWER_BUSY;
+		}
 		if (look.mine || look.free)
 		{
-			answer = attempt(request, true, wait->with_hold && !look.mine);
-			if (answer == TL_ANSWER_BUSY)
+			answer = attempt(request, wait->with_hold && !look.mine);
+			if (answer < TL_ANSWER_NEW)
 				continue;
 			wait->granted = answer == TL_ANSWER_NEW;
 			break;
 		}
-		if (now >= wait->deadline)
+		if (now >= wait->deadline ||
+			(standing == TL_STANDING_UPGRADE && !look.upgrade))
 		{
-			leave_line();
+			/* its time is over, or the shared hold that it had */
+			answer = give_up(wait);
 			break;
 		}
 		if (now >= wait->lock_deadline)
@@ -339,46 +400,94 @@ wait_as_member(TlWait *wait)
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("canceling statement due to lock timeout")));
 
-		if (look.hold_serial != 0)
-		{
-			set_tag(&hold_tag, look.hold_serial, TL_CLASS_HOLD);
-			acquire(&hold_tag, wait);
-			LockRelease(&hold_tag, ExclusiveLock, false);
-		}
-		else
+		released_serial = 0;
+		if (look.hold_serial == 0 || standing != TL_STANDING_GATE)
 			sleep_on_latch(Min(look.next_change,
 							   Min(wait->deadline, wait->lock_deadline)));
-		released_serial = look.hold_serial;
+		else if (wait_for_hold(wait, look.hold_serial))
+			released_serial = look.hold_serial;
 	}
 
-	LockRelease(&queue_tag, ExclusiveLock, false);
+	if (standing == TL_STANDING_GATE)
+		LockRelease(&queue_tag, ExclusiveLock, false);
 	return answer;
 }
 
-/*
- * Register as a waiter.  Returns false, changing nothing, when there is no
- * need to wait.
- */
-static bool
-join_line(TlWait *wait)
+/* Leave the line without the token. */
+static TlAnswer
+give_up(const TlWait *wait)
 {
 	TlRequest  *request = wait->request;
 	TlToken    *token;
+
+	leave_line();
+	request->place = 0;
+	token = tl_token_lock(&request->key, false);
+	if (token)
+	{
+		TlWaiter   *place = tl_line_place_of(token, &request->owner);
+
+		if (place)
+			request->place = tl_line_number(token, place);
+		tl_token_unlock(token);
+	}
+	return request->place > 0 ? TL_ANSWER_QUEUED : TL_ANSWER_BUSY;
+}
+
+/*
+ * Register as a waiter, and return of what kind.  NONE, and nothing changed,
+ * when there is no need to wait.
+ */
+static TlStanding
+join_line(TlWait *wait)
+{
+	TlRequest  *request = wait->request;
+	TlStanding	standing = TL_STANDING_NONE;
+	bool		second_upgrade = false;
+	TlToken    *token;
 	TlLook		look;
 
-	tl_token_prepare(&request->owner);
+	tl_token_prepare(request->owner.len);
 	tl_shmem_make_room(TL_TABLE_TOKENS);
 	token = tl_token_lock(&request->key, true);
-	tl_token_look(token, request, false, &look);
+	tl_grant_look(token, request, &look);
 	if (!look.mine && !look.free)
 	{
-		tl_token_add_waiter(token, request, wait->deadline);
-		wait->queue_serial = token->queue_serial;
-		line_key = request->key;
-		in_line = true;
+		TlWaiter   *place = tl_line_place_of(token, &request->owner);
+
+		if (look.upgrade)
+			standing = TL_STANDING_UPGRADE;
+		else if (request->keep_place != 0 && (!place || place->procno < 0))
+			standing = TL_STANDING_PLACE;
+		else
+			standing = TL_STANDING_GATE;
+
+		second_upgrade = standing == TL_STANDING_UPGRADE &&
+			tl_line_upgrader(token) != NULL;
+		if (!second_upgrade)
+		{
+			if (standing != TL_STANDING_PLACE || !place)
+				place = tl_line_add(token, request, standing, wait->deadline);
+			if (standing == TL_STANDING_PLACE)
+			{
+				tl_line_occupy(token, place, &request->owner);
+				place->deadline = wait->deadline;
+			}
+			wait->queue_serial = token->queue_serial;
+			line_key = request->key;
+			line_keep = request->keep_place;
+			in_line = true;
+		}
 	}
 	tl_token_unlock(token);
-	return in_line;
+
+	if (second_upgrade)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+				 errmsg("another shared holder waits already to have the token alone"),
+				 errdetail("Each of the two would wait for the other to give it back."),
+				 errhint("Give the token back and ask for it anew.")));
+	return standing;
 }
 
 /* Leave the line, if still in it.  Returns true when kicked out of it. */
@@ -386,15 +495,26 @@ static bool
 leave_line(void)
 {
 	TlToken    *token;
-	bool		kicked;
+	TlWaiter   *waiter;
+	bool		kicked = false;
 
 	if (!in_line)
 		return false;
-	token = tl_token_lock(&line_key, false);
-	kicked = tl_token_waiter_of(token, tl_my_procno())->kicked;
-	tl_token_remove_waiter(token, tl_my_procno());
-	tl_token_unlock(token);
 	in_line = false;
+	token = tl_token_lock(&line_key, false);
+	if (token == NULL)
+		return false;
+	/* a place may be gone, when its owner was granted by another session */
+	waiter = tl_line_waiter_of(token, tl_my_procno());
+	if (waiter)
+	{
+		kicked = waiter->kicked;
+		if (waiter->standing == TL_STANDING_PLACE)
+			tl_line_vacate(token, waiter, line_keep);
+		else
+			tl_line_remove(token, waiter);
+	}
+	tl_token_unlock(token);
 	return kicked;
 }
 
@@ -412,27 +532,103 @@ tl_wait_abort(void)
 }
 
 /*
- * What does the head see?  Returns the time it looked.
+ * What does one see that stands in line?  Returns the time it looked.
  *
  * released_serial is the hold lock that the head just waited for and got, or
  * 0.  If its grant is still there, then the lock was lost to
  * pg_advisory_unlock_all(), and it is no use waiting for it again: note that.
  */
 static TlTime
-look_as_head(const TlWait *wait, uint64 released_serial, TlLook *look)
+look_in_line(const TlWait *wait, TlStanding standing, uint64 released_serial,
+			 TlLook *look)
 {
 	TlRequest  *request = wait->request;
-	TlToken    *token = tl_token_lock(&request->key, false);
-	TlHolder   *holder = tl_token_first_holder(token);
+	TlToken    *token = tl_token_lock(&request->key, true);
+	TlHolder   *first = tl_holder_at(token->holders);
+	TlWaiter   *waiter = tl_line_waiter_of(token, request->owner.procno);
 	TlTime		now = tl_token_now();
 
-	tl_token_set_head(token, request->owner.procno);
-	if (holder && released_serial != 0 &&
-		holder->hold_serial == released_serial)
-		holder->hold_serial = 0;
-	tl_token_look(token, request, true, look);
+	if (standing == TL_STANDING_GATE)
+	{
+		token->head_procno = request->owner.procno;
+		/* whatever it was about, we look now */
+		waiter->kicked = false;
+	}
+	if (first && released_serial != 0 &&
+		first->hold_serial == released_serial)
+		first->hold_serial = 0;
+	tl_grant_look(token, request, look);
+	/* the owner's place goes when another of its sessions is granted */
+	in_line = waiter != NULL || look->mine;
 	tl_token_unlock(token);
 	return now;
+}
+
+/*
+ * Wait for the hold lock of a grant, and release it again.  Returns false
+ * when it did not come to that: our time is over, or the head was told to
+ * look at the token.
+ *
+ * In a subtransaction of its own, so that the queue lock, and with it our
+ * place at the head of the line, is kept whatever happens.
+ */
+static bool
+wait_for_hold(const TlWait *wait, uint64 serial)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	int			lock_timeout = LockTimeout;
+	volatile bool got = false;
+	LOCKTAG		tag;
+
+	set_tag(&tag, serial, TL_CLASS_HOLD);
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		acquire(&tag, wait);
+		LockRelease(&tag, ExclusiveLock, false);
+		ReleaseCurrentSubTransaction();
+		got = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		LockTimeout = lock_timeout;
+
+		/* which timeout it was shows by the clock, in the caller */
+		if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE &&
+			!(error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED &&
+			  take_kick(wait)))
+			ReThrowError(error);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return got;
+}
+
+/* Were we kicked?  The mark is taken off, or it would hide a later deadlock. */
+static bool
+take_kick(const TlWait *wait)
+{
+	TlToken    *token = tl_token_lock(&wait->request->key, false);
+	TlWaiter   *waiter;
+	bool		kicked;
+
+	waiter = tl_line_waiter_of(token, wait->request->owner.procno);
+	kicked = waiter->kicked;
+	waiter->kicked = false;
+	tl_token_unlock(token);
+	return kicked;
 }
 
 /*
@@ -446,6 +642,8 @@ acquire(const LOCKTAG *tag, const TlWait *wait)
 	int			lock_timeout = LockTimeout;
 	TlTime		until = Min(wait->deadline, wait->lock_deadline);
 
+	/* a waiter must not hold back vacuum by a look at the catalogs */
+	InvalidateCatalogSnapshot();
 	/* 0 means no limit there, so the rest of a wait must not become 0 */
 	LockTimeout = until == TL_NEVER ? 0 : tl_time_to_ms(until - tl_now());
 	(void) LockAcquire(tag, ExclusiveLock, false, false);
@@ -463,36 +661,44 @@ sleep_on_latch(TlTime until)
 		events |= WL_TIMEOUT;
 		ms = tl_time_to_ms(until - tl_now());
 	}
+	InvalidateCatalogSnapshot();
 	(void) WaitLatch(MyLatch, events, ms, tl_wait_event());
 }
 
+void
+tl_wait_kick_head(const TlKey *key, int procno, uint64 hold_serial)
+{
+	kick_out(key, procno, hold_serial, TL_CLASS_HOLD);
+}
+
 /*
- * Get a waiter out of the queue lock's queue, whose owner got the token by
- * another session.  It was marked under the token's lock.
+ * Get a waiter out of the queue of one of our locks: its owner got the token
+ * by another session, or the holder that it waits for was broken.  It was
+ * marked under the token's lock.
  *
  * No latch reaches a process that sleeps in the lock manager.  But one may
  * take it off the lock's queue, as the deadlock detector does for its own
  * process.  It then gets the error of a deadlock, and knows from the mark
  * that it was none.  It may not have got as far as the queue yet: try again
- * until it has left the line, but not for ever, as it may be stopped there.
- * Nothing but the promptness of its answer depends on it.
+ * until it has taken the mark or left the line.  Not for ever, though, as it
+ * may have been stopped right there; it looks when it goes on.
  */
 static void
-kick_out(const TlKey *key, int procno, uint64 queue_serial)
+kick_out(const TlKey *key, int procno, uint64 serial, uint16 class)
 {
 	PGPROC	   *proc = &ProcGlobal->allProcs[procno];
 	LOCKTAG		tag;
 	uint32		hash;
 	LWLock	   *partition_lock;
 
-	set_tag(&tag, queue_serial, TL_CLASS_QUEUE);
+	set_tag(&tag, serial, class);
 	hash = LockTagHashCode(&tag);
 	partition_lock = LockHashPartitionLock(hash);
 
-	for (int tries = 0; tries < 1000; tries++)
+	for (int tries = 0; tries < 10000; tries++)
 	{
 		TlToken    *token = tl_token_lock(key, false);
-		TlWaiter   *waiter = token ? tl_token_waiter_of(token, procno) : NULL;
+		TlWaiter   *waiter = token ? tl_line_waiter_of(token, procno) : NULL;
 		bool		gone = waiter == NULL || !waiter->kicked;
 
 		if (token)
@@ -512,6 +718,6 @@ kick_out(const TlKey *key, int procno, uint64 queue_serial)
 		LWLockRelease(partition_lock);
 		if (gone)
 			return;
-		pg_usleep(1000);
+		pg_usleep(100);
 	}
 }

@@ -13,16 +13,16 @@
 #include "token.h"
 
 /*
- * Grant the request now, if it can be.  The caller neither holds nor waits
- * for the token, or holds it and only restarts it.  with_hold: the grant, if
- * new, is to keep a hold lock, which is taken at session level; its key comes
- * back in request->grant.  May raise errors; nothing is granted then.
+ * Grant the request now, if it can be.  Otherwise, if it is to keep a place
+ * in line, note that: the answer is "queued" then.  with_hold: a new grant is
+ * to keep a hold lock, which is taken at session level; its key comes back in
+ * request->grant.  May raise errors; nothing is granted then.
  */
 extern TlAnswer tl_wait_attempt(TlRequest *request, bool with_hold);
 
 /*
  * Wait in line until the request is granted or its wait is over, which is the
- * answer "busy".  Raises PostgreSQL's own errors of a lock wait, naming token
+ * answer "busy" or "queued".  Raises PostgreSQL's own errors of a lock wait, naming token
  * and holder; nothing is granted then.
  */
 extern TlAnswer tl_wait_in_line(TlRequest *request, bool with_hold);
@@ -35,6 +35,14 @@ extern void tl_wait_drop_hold(uint64 serial);
 
 /* Does this backend have the hold lock of that key? */
 extern bool tl_wait_has_hold(uint64 serial);
+
+/*
+ * Tell the head of the line that the grant whose hold lock it may be waiting
+ * for is gone, though the lock is not.  The head was marked (kicked) under
+ * the token's lock.
+ */
+extern void tl_wait_kick_head(const TlKey *key, int procno,
+							  uint64 hold_serial);
 
 /* Leave the line; for the exit callback of a backend that dies in it. */
 extern void tl_wait_abandon(void);

@@ -1,0 +1,70 @@
+/*-------------------------------------------------------------------------
+ *
+ * database.c
+ *	  What is shared by the sessions of one database: fence numbers, totals.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "database.h"
+#include "miscadmin.h"
+
+static TlDatabase *my_database = NULL;
+
+void
+tl_database_init(void)
+{
+	tl_shmem_define_table(TL_TABLE_DATABASES, sizeof(TlDatabase), NULL);
+}
+
+TlDatabase *
+tl_database(void)
+{
+	dshash_table *table;
+	TlDatabase *database;
+	TlKey		key;
+	bool		found;
+
+	if (likely(my_database != NULL))
+		return my_database;
+
+	table = tl_shmem_table(TL_TABLE_DATABASES);
+	tl_key_init(&key, InvalidOid, "", 0);
+	tl_shmem_make_room(TL_TABLE_DATABASES);
+	database = dshash_find_or_insert(table, &key, &found);
+	if (!found)
+	{
+		tl_shmem_count_entry(TL_TABLE_DATABASES, 1);
+		SpinLockInit(&database->mutex);
+		pg_atomic_init_u64(&database->next_fence, 0);
+		pg_atomic_init_u64(&database->fence_limit, 0);
+		for (int i = 0; i < TL_EVENT_COUNT; i++)
+			pg_atomic_init_u64(&database->totals[i], 0);
+	}
+	dshash_release_lock(table, database);
+	my_database = database;
+	return database;
+}
+
+void
+tl_database_purge(Oid oid)
+{
+	dshash_table *table = tl_shmem_table(TL_TABLE_DATABASES);
+	dshash_seq_status status;
+	TlDatabase *database;
+
+	Assert(oid != MyDatabaseId);
+	dshash_seq_init(&status, table, true);
+	while ((database = dshash_seq_next(&status)) != NULL)
+	{
+		if (database->key.database == oid)
+		{
+			dshash_delete_current(&status);
+			tl_shmem_count_entry(TL_TABLE_DATABASES, -1);
+		}
+	}
+	dshash_seq_term(&status);
+}

@@ -1,0 +1,69 @@
+/*-------------------------------------------------------------------------
+ *
+ * grant.h
+ *	  The holders of a token: who has it, and who may have it.
+ *
+ * All of these need the token's lock (token.h).
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef TOKENLOCK_GRANT_H
+#define TOKENLOCK_GRANT_H
+
+#include "token.h"
+
+/*
+ * The grant of this owner (if fence is not 0, only that very one), or NULL.
+ * One that was put or has lapsed, and is still there only because it is
+ * pinned, is nobody's.
+ */
+extern TlHolder *tl_grant_of(TlToken *token, const TlOwner *owner,
+							 uint64 fence);
+
+/* The lease of any named owner of this role that has this fence, or NULL. */
+extern TlHolder *tl_grant_of_role(TlToken *token, Oid role, uint64 fence);
+
+/*
+ * Anybody's grant that has this fence, or NULL; and the same unless it is
+ * there only because it is pinned.
+ */
+extern TlHolder *tl_grant_with(TlToken *token, uint64 fence);
+extern TlHolder *tl_grant_live(TlToken *token, uint64 fence);
+
+/*
+ * Grant the request, if it can be.  "Again" restarts the owner's lease.
+ * hold_serial is the key of a lock that the caller has taken to go with a new
+ * grant, or 0.  *fence_missing is set when the only thing missing was a fence
+ * number.
+ */
+extern TlAnswer tl_grant_try(TlToken *token, TlRequest *request,
+							 uint64 hold_serial, bool *fence_missing);
+
+/* What would happen to the request now?  Changes nothing. */
+extern void tl_grant_look(TlToken *token, const TlRequest *request,
+						  TlLook *look);
+
+/* Is a grant for this request to keep a hold lock? */
+extern bool tl_grant_keeps_lock(const TlRequest *request);
+
+/* Set the end of a grant to now + ttl.  Wakes the line if that is sooner. */
+extern void tl_grant_restart(TlToken *token, TlHolder *holder, TlTime ttl,
+							 TlGrant *grant);
+
+/* End a grant: remove it or, if it is pinned, mark it.  Wakes the line. */
+extern void tl_grant_end(TlToken *token, TlHolder *holder);
+
+/* Give a grant a new hold lock, or none (0).  Wakes the line. */
+extern void tl_grant_set_hold(TlToken *token, TlHolder *holder,
+							  uint64 serial);
+
+/* Keep a grant for a transaction that commits, and let go of it again. */
+extern void tl_grant_pin(TlHolder *holder);
+extern void tl_grant_unpin(TlToken *token, TlHolder *holder);
+
+/* Remove what has lapsed; for token.c. */
+extern void tl_grant_remove_lapsed(TlToken *token);
+
+#endif							/* TOKENLOCK_GRANT_H */
