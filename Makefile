@@ -42,8 +42,6 @@ PROVE_TESTS = test/t/*.pl
 PGTAP_TESTS = $(srcdir)/test/pgtap/*.sql
 PGTAP_DB = pgtap_$(EXTENSION)
 
-EXTRA_CLEAN = output_iso
-
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 
