@@ -10,6 +10,18 @@ OBJS = \
 	src/clock.o \
 	src/describe.o \
 	src/fence.o \
+	src/job_claim.o \
+	src/job_finish.o \
+	src/job_key.o \
+	src/job_look.o \
+	src/job_position.o \
+	src/job_sql.o \
+	src/job_table.o \
+	src/job_views.o \
+	src/job_worker.o \
+	src/job_xact.o \
+	src/jobfuncs.o \
+	src/jobs.o \
 	src/session.o \
 	src/shmem.o \
 	src/sqlfuncs.o \

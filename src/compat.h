@@ -39,6 +39,13 @@
 #define tl_my_procno()	(MyProc->pgprocno)
 #endif
 
+/* The local number of this backend's transaction. */
+#if PG_VERSION_NUM >= 170000
+#define tl_my_lxid()	(MyProc->vxid.lxid)
+#else
+#define tl_my_lxid()	(MyProc->lxid)
+#endif
+
 /* Does this backend hold exactly this mode of this lock, at any level? */
 static inline bool
 tl_lock_held_by_me(const LOCKTAG *tag, LOCKMODE mode)

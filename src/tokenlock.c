@@ -11,6 +11,7 @@
 
 #include "fence.h"
 #include "fmgr.h"
+#include "jobs.h"
 #include "miscadmin.h"
 #include "session.h"
 #include "shmem.h"
@@ -79,6 +80,7 @@ _PG_init(void)
 								NULL, NULL, NULL);
 		tl_fence_init();
 		tl_token_init();
+		tl_jobs_init();
 		tl_shmem_init();
 
 		prev_process_utility = ProcessUtility_hook;
