@@ -374,9 +374,10 @@ tl_worker_dead(Oid relation, TlKey *keys, int max, TlTime *next)
 	{
 		TlTime		when;
 
-		if (!tl_worker_may_hold(worker))
+		/* one that has called in an open transaction may be about to claim */
+		if (!tl_worker_may_hold(worker) && worker->open == 0)
 		{
-			if (!is_live(worker, now) && worker->expires < now - TL_REMEMBER)
+			if (worker->expires < now - TL_REMEMBER)
 			{
 				dshash_delete_current(&status);
 				tl_shmem_count_entry(TL_TABLE_WORKERS, -1);
