@@ -14,6 +14,18 @@ OBJS = \
 	src/fence.o \
 	src/grant.o \
 	src/guard.o \
+	src/job_claim.o \
+	src/job_finish.o \
+	src/job_key.o \
+	src/job_look.o \
+	src/job_position.o \
+	src/job_sql.o \
+	src/job_table.o \
+	src/job_views.o \
+	src/job_worker.o \
+	src/job_xact.o \
+	src/jobfuncs.o \
+	src/jobs.o \
 	src/line.o \
 	src/session.o \
 	src/several.o \
@@ -48,8 +60,6 @@ PROVE_TESTS = test/t/*.pl
 
 PGTAP_TESTS = $(srcdir)/test/pgtap/*.sql
 PGTAP_DB = pgtap_$(EXTENSION)
-
-EXTRA_CLEAN = output_iso
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)

@@ -257,4 +257,101 @@ CREATE VIEW token_stats_by_name AS
 COMMENT ON VIEW token_stats_by_name IS
 'the same counters for each of the busiest names of this database';
 
-GRANT SELECT ON token_holders, token_waiters, token_stats, token_stats_by_name TO PUBLIC;
+--
+-- Jobs
+--
+
+CREATE FUNCTION claim_jobs(
+    job anyelement,
+    sid text,
+    batch bigint DEFAULT 1,
+    done anycompatiblearray DEFAULT '{}'::text[],
+    ttl interval DEFAULT NULL,
+    resume boolean DEFAULT true)
+RETURNS SETOF anyelement
+LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10
+AS 'MODULE_PATHNAME', 'tokenlock_claim_jobs';
+
+COMMENT ON FUNCTION claim_jobs(anyelement, text, bigint, anycompatiblearray, interval, boolean) IS
+'take up to a batch of rows out of a job table for this worker: its own, a dead worker''s, then ready ones';
+
+CREATE FUNCTION claim_jobs(
+    job_table text,
+    sid text,
+    batch bigint DEFAULT 1,
+    done anycompatiblearray DEFAULT '{}'::text[],
+    ttl interval DEFAULT NULL,
+    resume boolean DEFAULT true)
+RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_claim_jobs_text';
+
+COMMENT ON FUNCTION claim_jobs(text, text, bigint, anycompatiblearray, interval, boolean) IS
+'raises an error that shows the right call, claim_jobs(NULL::job_table, ...)';
+
+CREATE FUNCTION finish_jobs(
+    job_table regclass,
+    sid text,
+    ids anycompatiblearray)
+RETURNS bigint
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_finish_jobs';
+
+COMMENT ON FUNCTION finish_jobs(regclass, text, anycompatiblearray) IS
+'set jobs that this worker holds to done; returns how many they were';
+
+CREATE FUNCTION release_jobs(
+    job_table regclass,
+    sid text)
+RETURNS bigint
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_release_all_jobs';
+
+COMMENT ON FUNCTION release_jobs(regclass, text) IS
+'give all jobs that this worker holds back to ready; returns how many they were';
+
+CREATE FUNCTION release_jobs(
+    job_table regclass,
+    sid text,
+    ids anycompatiblearray)
+RETURNS bigint
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_release_jobs';
+
+COMMENT ON FUNCTION release_jobs(regclass, text, anycompatiblearray) IS
+'give the listed jobs back to ready, as far as this worker holds them; returns how many they were';
+
+CREATE FUNCTION renew_jobs(
+    job_table regclass,
+    sid text,
+    ttl interval DEFAULT NULL)
+RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_renew_jobs';
+
+COMMENT ON FUNCTION renew_jobs(regclass, text, interval) IS
+'tell that this worker is alive; false, once, when its lease had lapsed';
+
+CREATE FUNCTION tokenlock_job_workers(
+    OUT job_table regclass,
+    OUT sid text,
+    OUT claimed bigint,
+    OUT since timestamptz,
+    OUT renewed_at timestamptz,
+    OUT expires_at timestamptz,
+    OUT live boolean)
+RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'tokenlock_job_workers';
+
+COMMENT ON FUNCTION tokenlock_job_workers() IS
+'rows of the view job_workers';
+
+CREATE VIEW job_workers AS
+    SELECT * FROM tokenlock_job_workers();
+
+COMMENT ON VIEW job_workers IS
+'the workers that have claimed jobs in this database, and how long they count as alive';
+
+GRANT SELECT ON token_holders, token_waiters, token_stats, token_stats_by_name,
+    job_workers TO PUBLIC;

@@ -11,6 +11,7 @@
 
 #include "args.h"
 #include "clock.h"
+#include "compat.h"
 #include "utils/builtins.h"
 
 text *

@@ -63,7 +63,8 @@ wall_clock_offset(void)
 		if (after - before < TL_OFFSET_NOISE / 10)
 			break;
 	}
-	if (Abs(current - offset) > TL_OFFSET_NOISE)
+	if (current - offset > TL_OFFSET_NOISE ||
+		offset - current > TL_OFFSET_NOISE)
 		offset = current;
 	return offset;
 }

@@ -26,6 +26,9 @@
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/wait_event.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
 
 #if PG_VERSION_NUM < 150000
 #error "tokenlock needs PostgreSQL 15 or later"
@@ -36,6 +39,13 @@
 #define tl_my_procno()	((int) MyProcNumber)
 #else
 #define tl_my_procno()	(MyProc->pgprocno)
+#endif
+
+/* The local number of this backend's transaction. */
+#if PG_VERSION_NUM >= 170000
+#define tl_my_lxid()	(MyProc->vxid.lxid)
+#else
+#define tl_my_lxid()	(MyProc->lxid)
 #endif
 
 /* Does this backend hold exactly this mode of this lock, at any level? */

@@ -13,6 +13,7 @@
 #include "database.h"
 #include "drop.h"
 #include "fmgr.h"
+#include "jobs.h"
 #include "miscadmin.h"
 #include "session.h"
 #include "shmem.h"
@@ -84,6 +85,7 @@ _PG_init(void)
 		tl_drop_init();
 		tl_stats_init();
 		tl_token_init();
+		tl_jobs_init();
 		tl_shmem_init();
 
 		prev_process_utility = ProcessUtility_hook;

@@ -13,9 +13,6 @@ CREATE TABLE sendsms (
     sid text
 );
 
--- The workers look for ready rows in the order of the key.
-CREATE INDEX sendsms_status_sendid ON sendsms (status, sendid);
-
 -- Not needed by the workers: who claimed which message, for the count that
 -- the demo makes at the end.  A message that was claimed twice was taken over
 -- by the second worker.

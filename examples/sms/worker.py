@@ -2,8 +2,11 @@
 """A worker that sends the messages of the table sendsms.
 
 Start as many as you like, on as many machines as you like: tokenlock gives
-each message to one live worker.  PGHOST, PGDATABASE etc. say where the
-database is.
+each message to one live worker, and what a dead one had to the others.  A
+worker that dies after sending a message, and before the database knows, is
+the one case in which it goes out again: no database can see that it went.
+
+PGHOST, PGDATABASE etc. say where the database is.
 """
 
 import argparse

@@ -406,7 +406,7 @@ subtest 'P101: losing a race is an answer, not an error' => sub {
 
 subtest 'P05: puts that find nothing say nothing' => sub {
 	my $A = session($node);
-	$A->query("SET client_min_messages = debug1");
+	$A->query("SET client_min_messages = notice");
 	$A->clear_notices;
 	answers($A, "token_put('never')", 'f');
 	answers($A, "token_put('never', owner => 'w1')", 'f');

@@ -1,0 +1,365 @@
+/*-------------------------------------------------------------------------
+ *
+ * job_claim.c
+ *	  Claiming jobs: the worker's own, those of dead workers, ready ones.
+ *
+ * Rows are first locked, then noted in the worker's record, then changed.  The
+ * record thus covers the rows before anybody can see them claimed.
+ *
+ * Locks: none of ours while statements run or keys are compared.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "clock.h"
+#include "job_claim.h"
+#include "job_look.h"
+#include "job_position.h"
+#include "job_xact.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+/* Dead workers that one call takes rows from, at most. */
+#define TL_MAX_DEAD		16
+
+typedef struct TlClaim
+{
+	TlJobCall  *call;
+	TlJobTableInfo *info;
+	int64		batch;
+	TlJobRows	rows;			/* locked so far */
+	TlJobPlace	place;
+	bool		use_position;	/* start behind it, and look at islands */
+	bool		move_position;	/* and tell others what was handed out */
+} TlClaim;
+
+static void find_own(TlClaim *claim);
+static void find_lapsed(TlClaim *claim);
+static void take_from(TlClaim *claim, const TlKey *dead);
+static bool find_ready(TlClaim *claim);
+static bool find_in_island(TlClaim *claim);
+static void sort_rows(TlClaim *claim, int from, int to);
+
+static int64
+remaining(const TlClaim *claim)
+{
+	return claim->batch - claim->rows.n;
+}
+
+int64
+tl_job_claim(TlJobCall *call, int64 batch, bool resume,
+			 HeapTupleHeader **rows)
+{
+	TlClaim		claim = {.call = call,.info = call->info,.batch = batch};
+	int			own;
+	int			ready;
+	int64		taken;
+	int64		n;
+
+	/*
+	 * Who is shown only some of the rows must not lead others past the rest,
+	 * nor take the islands away from them.  A snapshot from the start of the
+	 * transaction does not show what became ready since, either.
+	 */
+	claim.use_position = !tl_job_row_security(call->info);
+	claim.move_position = claim.use_position && !IsolationUsesXactSnapshot();
+	tl_position_read(call->info, call->state.expires, &claim.place);
+
+	if (call->state.fresh && claim.place.known)
+	{
+		/* all there is in the table is known, and it has none of it */
+		if (tl_worker_counted(&call->worker, call->state.version, 1, 0))
+			call->state.inexact = false;
+	}
+	if (call->state.lapsed && !resume)
+	{
+		/* nobody would work on these any more, while the worker lives */
+		tl_job_note_unreleased(&call->worker);
+		tl_job_release_all(call);
+	}
+	else if (call->state.lapsed)
+		tl_job_note_unreleased(&call->worker);
+	if (batch == 0)
+		return 0;
+
+	if (resume)
+		find_own(&claim);
+	own = claim.rows.n;
+	find_lapsed(&claim);
+	ready = claim.rows.n;
+	for (int tries = 0; remaining(&claim) > 0 && tries < 3; tries++)
+		if (!find_ready(&claim))
+			break;
+	if (claim.rows.n == 0)
+		return 0;
+	sort_rows(&claim, own, ready);
+	sort_rows(&claim, ready, claim.rows.n);
+
+	taken = claim.rows.n - own;
+	if (taken > 0)
+	{
+		TlRange		range;
+		TlRange		replaced;
+
+		tl_job_range(claim.info, claim.rows.rows + own, taken, &range);
+		tl_job_reserve();
+		if (tl_worker_raise(&call->worker, taken, &range,
+							tl_job_pending(&call->worker), &replaced,
+							&claim.info->key))
+			tl_job_note_replaced(&call->worker, &replaced);
+		tl_job_note(TL_NOTE_CLAIMED, &call->worker, taken, &range);
+	}
+
+	*rows = MemoryContextAllocHuge(CurrentMemoryContext,
+								   sizeof(HeapTupleHeader) * claim.rows.n);
+	n = tl_job_set(claim.info, TL_JOB_CLAIMED, call->sid, &claim.rows, *rows);
+
+	/* what a trigger has suppressed stays as it was */
+	if (taken > 0 && n < claim.rows.n)
+		tl_job_note_fewer(&call->worker, Min(taken, claim.rows.n - n));
+	if (taken > 0)
+		tl_job_merge_note(&claim.info->key);
+	return n;
+}
+
+static void
+set_range(TlJobFind *find, const TlWorkerState *state)
+{
+	if (!tl_range_known(&state->range))
+		return;
+	find->lower = TL_LOWER_FROM;
+	find->lo = &state->range.lo;
+	find->hi = &state->range.hi;
+}
+
+/* The rows that the worker has already. */
+static void
+find_own(TlClaim *claim)
+{
+	TlJobCall  *call = claim->call;
+	TlWorkerState state;
+	int64		pending = tl_job_pending(&call->worker);
+	int64		found;
+	TlJobFind	find = {.owned = true,.sid = call->sid,
+	.limit = remaining(claim)};
+
+	if (!tl_worker_look(&call->worker, &state))
+		return;
+	if (state.inexact)
+	{
+		int64		n = tl_job_count(claim->info, call->sid, &state.range);
+
+		(void) tl_worker_counted(&call->worker, state.version, 1, n + pending);
+		if (n == 0)
+			return;
+	}
+	else if (state.claimed <= pending)
+		return;
+
+	set_range(&find, &state);
+	found = tl_job_find(claim->info, &find, &claim->rows);
+	if (!state.inexact && remaining(claim) > 0 &&
+		found < state.claimed - pending)
+	{
+		/* deleted, or locked?  Count what is there. */
+		int64		n = tl_job_count(claim->info, call->sid, &state.range);
+
+		(void) tl_worker_counted(&call->worker, state.version, 1, n + pending);
+	}
+}
+
+/* The rows of workers whose lease has lapsed. */
+static void
+find_lapsed(TlClaim *claim)
+{
+	TlKey	   *dead;
+	TlTime		next;
+	TlTime		now;
+	int			n;
+
+	if (remaining(claim) == 0)
+		return;
+	now = tl_now();
+	if (claim->place.next_lapse > now)
+		return;
+
+	/*
+	 * Whoever goes through the workers says when to do so again.  Nothing in
+	 * between can fail.
+	 */
+	dead = palloc(sizeof(TlKey) * TL_MAX_DEAD);
+	if (!tl_position_begin_lapses(claim->info->relation, now))
+		return;
+	n = tl_worker_dead(claim->info->relation, dead, TL_MAX_DEAD, &next);
+	tl_position_note_lapse(claim->info->relation, next);
+
+	for (int i = 0; i < n && remaining(claim) > 0; i++)
+		take_from(claim, &dead[i]);
+	pfree(dead);
+}
+
+static void
+take_from(TlClaim *claim, const TlKey *dead)
+{
+	TlJobTableInfo *info = claim->info;
+	TlWorkerState state;
+	TlJobFind	find = {.owned = true,.limit = remaining(claim)};
+	int			before = claim->rows.n;
+	int64		found;
+	TlRange		range;
+
+	if (!tl_worker_is_dead(dead, &state))
+		return;
+	if (state.inexact && state.claimed == 0 &&
+		!tl_range_known(&state.range) && claim->place.known)
+	{
+		/* it called, but was not seen in the table */
+		(void) tl_worker_counted(dead, state.version, 0, 0);
+		return;
+	}
+
+	find.sid = tl_job_sid(info, cstring_to_text_with_len(dead->name, dead->len),
+						  &(TlKey) {0});
+	set_range(&find, &state);
+	found = tl_job_find(info, &find, &claim->rows);
+
+	/* it may have come back while we were looking: its rows are its own */
+	tl_job_reserve();
+	if (found > 0 && !tl_worker_is_dead(dead, &(TlWorkerState) {0}))
+	{
+		claim->rows.n = before;
+		return;
+	}
+	if (found > 0)
+	{
+		tl_range_forget(&range);
+		if (tl_range_known(&state.range))
+		{
+			range.lo = state.range.lo;
+			tl_point_set(&range.hi, &info->key,
+						 claim->rows.rows[claim->rows.n - 1].id);
+		}
+		tl_job_note(TL_NOTE_TAKEN, dead, found, &range);
+	}
+	if (remaining(claim) > 0 && (state.inexact || found < state.claimed))
+	{
+		/* deleted, locked, or taken by others that have yet to commit? */
+		int64		n = tl_job_count(info, find.sid, &state.range);
+
+		if (found == 0)
+			tl_worker_rest(dead);
+		(void) tl_worker_counted(dead, state.version, 0, n);
+	}
+}
+
+/*
+ * Ready rows: in the islands, then behind the position.  Answers whether it
+ * is worth to try again.
+ */
+static bool
+find_ready(TlClaim *claim)
+{
+	TlJobFind	find = {.limit = -1};
+	int64		found;
+
+	while (claim->use_position && claim->place.has_island)
+	{
+		if (!find_in_island(claim) || remaining(claim) == 0)
+			break;
+	}
+
+	if (remaining(claim) == 0)
+		return false;
+	find.limit = remaining(claim);
+	if (claim->use_position && claim->place.position.known)
+	{
+		find.lower = TL_LOWER_BEHIND;
+		find.lo = &claim->place.position;
+	}
+	found = tl_job_find(claim->info, &find, &claim->rows);
+	if (found > 0 && claim->move_position)
+	{
+		TlPoint		last;
+
+		tl_point_set(&last, &claim->info->key,
+					 claim->rows.rows[claim->rows.n - 1].id);
+		tl_position_advance(claim->info, &claim->place, &last);
+	}
+
+	if (!tl_look_behind(claim->info, remaining(claim) > 0) ||
+		remaining(claim) == 0 || !claim->move_position)
+		return false;
+	tl_position_read(claim->info, claim->call->state.expires, &claim->place);
+	return true;
+}
+
+/*
+ * Look at the first island, and read the place again.  Answers whether to go
+ * on with the next.
+ */
+static bool
+find_in_island(TlClaim *claim)
+{
+	TlIsland   *island = &claim->place.island;
+	TlJobFind	find = {.limit = remaining(claim)};
+
+	find.lower = island->behind_lo ? TL_LOWER_BEHIND : TL_LOWER_FROM;
+	find.lo = &island->range.lo;
+	find.hi = &island->range.hi;
+	tl_job_find(claim->info, &find, &claim->rows);
+	if (!claim->move_position)
+		return false;
+	if (remaining(claim) > 0)
+		tl_position_island_done(claim->info, &claim->place, NULL);
+	else
+	{
+		TlPoint		last;
+
+		tl_point_set(&last, &claim->info->key,
+					 claim->rows.rows[claim->rows.n - 1].id);
+		tl_position_island_done(claim->info, &claim->place, &last);
+	}
+	tl_position_read(claim->info, claim->call->state.expires, &claim->place);
+	return true;
+}
+
+static int
+compare_rows(const void *a, const void *b, void *arg)
+{
+	TlKeyType  *type = arg;
+
+	return DatumGetInt32(FunctionCall2Coll(&type->compare,
+										   type->stamp.collation,
+										   ((const TlJobRow *) a)->id,
+										   ((const TlJobRow *) b)->id));
+}
+
+/*
+ * Rows that come from several places go out in the key's order.  Islands may
+ * overlap, and our own locks do not keep us from finding a row twice; only the
+ * last group can have such rows, and loses them here.
+ */
+static void
+sort_rows(TlClaim *claim, int from, int to)
+{
+	TlJobRow   *rows = claim->rows.rows;
+	TlKeyType  *key = &claim->info->key;
+	bool		sorted = true;
+	int			n = from + 1;
+
+	for (int i = from + 1; i < to && sorted; i++)
+		sorted = compare_rows(&rows[i - 1], &rows[i], key) < 0;
+	if (sorted)
+		return;
+	qsort_arg(rows + from, to - from, sizeof(TlJobRow), compare_rows, key);
+	if (to < claim->rows.n)
+		return;
+	for (int i = from + 1; i < to; i++)
+		if (compare_rows(&rows[n - 1], &rows[i], key) != 0)
+			rows[n++] = rows[i];
+	claim->rows.n = n;
+}

@@ -1,0 +1,120 @@
+/*-------------------------------------------------------------------------
+ *
+ * job_finish.c
+ *	  Finishing jobs, and giving them back.
+ *
+ * Only rows that the sid holds in the table at that moment are touched, which
+ * the statements test with the row locked: what was taken over in the
+ * meantime is somebody else's.
+ *
+ * Locks: none of ours while statements run.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "args.h"
+#include "clock.h"
+#include "job_finish.h"
+#include "job_position.h"
+#include "job_xact.h"
+
+void
+tl_job_begin(TlJobCall *call, Oid relation, text *sid, TlWorkerCall kind,
+			 TlTime ttl)
+{
+	bool		open = kind != TL_CALL_RENEW;
+
+	call->info = tl_job_table(relation);
+	call->sid = tl_job_sid(call->info, sid, &call->worker);
+	tl_job_reserve();
+	open = open && !tl_job_is_open(&call->worker);
+	tl_worker_call(&call->worker, kind, ttl, open, &call->state);
+	if (open)
+		tl_job_open(&call->worker);
+
+	if (call->state.sooner)
+		tl_position_note_lapse(relation, call->state.expires);
+}
+
+void
+tl_job_list(TlJobList *list, ArrayType *ids, Oid array_type)
+{
+	if (array_contains_nulls(ids))
+		tl_error_null("an id");
+	list->ids = PointerGetDatum(ids);
+	list->array_type = array_type;
+	list->n = ArrayGetNItems(ARR_NDIM(ids), ARR_DIMS(ids));
+}
+
+/* Note what the worker will no longer hold once this is committed. */
+static void
+note_given_back(TlJobCall *call, TlJobNoteKind kind, int64 n,
+				const TlRange *range)
+{
+	if (n == 0)
+		return;
+	tl_job_note(kind, &call->worker, n, range);
+	tl_job_merge_note(&call->info->key);
+}
+
+int64
+tl_job_finish_list(TlJobCall *call, const TlJobList *list)
+{
+	int64		n;
+
+	if (list->n == 0)
+		return 0;
+	tl_job_reserve();
+	n = tl_job_finish(call->info, call->sid, list->ids, list->array_type);
+	note_given_back(call, TL_NOTE_FINISHED, n, NULL);
+	return n;
+}
+
+static int64
+release_rows(TlJobCall *call, TlJobRows *rows)
+{
+	TlRange		range;
+	int64		n;
+
+	if (rows->n == 0)
+		return 0;
+	tl_job_reserve();
+	tl_job_range(call->info, rows->rows, rows->n, &range);
+	n = tl_job_set(call->info, TL_JOB_READY, call->sid, rows, NULL);
+	note_given_back(call, TL_NOTE_RELEASED, n, &range);
+	return n;
+}
+
+int64
+tl_job_release_list(TlJobCall *call, const TlJobList *list)
+{
+	TlJobRows	rows = {0};
+
+	if (list->n == 0)
+		return 0;
+	tl_job_find_listed(call->info, call->sid, list->ids, list->array_type,
+					   &rows);
+	return release_rows(call, &rows);
+}
+
+int64
+tl_job_release_all(TlJobCall *call)
+{
+	TlWorkerState state;
+	TlJobRows	rows = {0};
+	TlJobFind	find = {.owned = true,.wait = true,.sid = call->sid,
+	.limit = -1};
+
+	if (tl_worker_look(&call->worker, &state) &&
+		tl_range_known(&state.range) && (state.claimed > 0 || state.inexact))
+	{
+		find.lower = TL_LOWER_FROM;
+		find.lo = &state.range.lo;
+		find.hi = &state.range.hi;
+	}
+	tl_job_find(call->info, &find, &rows);
+	return release_rows(call, &rows);
+}

@@ -1,0 +1,553 @@
+/*-------------------------------------------------------------------------
+ *
+ * job_sql.c
+ *	  The statements that find and change jobs.
+ *
+ * They run as the caller, with its rights, policies and triggers.  All names
+ * and operators in them are qualified, as the search_path may be anything.
+ *
+ * Rows are found in one statement, which locks them, and changed in a second
+ * one.  The first tests status and sid in the very query level that locks, so
+ * that a row whose newest version does not fit any more is left out.  The
+ * second finds the rows where the first has seen them: they are locked, so
+ * nobody can move them.  In partitioned tables it goes by the key, because a
+ * place does not say in which partition it is.
+ *
+ * Plans are made once, without parameter values, and with all but plans in
+ * index order switched off.  The planner would choose differently while a
+ * table is empty, and that plan would stay; and the caller's settings are
+ * nothing that the speed of a queue should depend on.
+ *
+ * All of this needs a connection to SPI, and allocates in the memory context
+ * that goes with it.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "job_table.h"
+#include "nodes/plannodes.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/plancache.h"
+#include "utils/resowner.h"
+
+static void prepare(TlJobPlan *plan, const char *statement, int n,
+					Oid *types);
+static void make_plan(TlJobPlan *plan);
+static uint64 execute(TlJobPlan *plan, Datum *values, const char *nulls,
+					  int expected);
+static void append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param);
+static void append_lock(StringInfo buf, TlJobTableInfo *info, bool wait);
+static void add_rows(TlJobTableInfo *info, TlJobRows *rows);
+static TlJobListPlan *list_plan(TlJobTableInfo *info, Oid array_type);
+static bool is_scan_of(TlJobPlan *plan, Oid index);
+
+/*
+ * Finding
+ */
+
+/* Parameters: 1 the sid, 2 and 3 the ends of the range, 4 the limit. */
+static void
+prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
+{
+	StringInfoData buf;
+	Oid			types[4] = {info->sid.type, info->id.type, info->id.type,
+		INT8OID};
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT %s.ctid, %s FROM %s WHERE ",
+					 info->alias, info->id.name, info->from);
+	if (find->owned)
+		append_owned(&buf, info, 1);
+	else
+		appendStringInfo(&buf, "%s %s %s", info->status.name,
+						 info->status.equals, info->literals[TL_JOB_READY]);
+	if (find->lower != TL_LOWER_NONE)
+		appendStringInfo(&buf, " AND %s %s $2", info->id.name,
+						 find->lower == TL_LOWER_FROM ? info->greater_equal :
+						 info->greater);
+	if (find->hi)
+		appendStringInfo(&buf, " AND %s %s $3", info->id.name,
+						 info->less_equal);
+	appendStringInfo(&buf, " ORDER BY %s LIMIT $4", info->id.name);
+	append_lock(&buf, info, find->wait);
+	prepare(plan, buf.data, lengthof(types), types);
+}
+
+int64
+tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
+{
+	TlJobPlan  *plan = &info->find[find->owned][find->lower]
+		[find->hi != NULL][find->wait];
+	Datum		values[4];
+	char		nulls[5] = "    ";
+	int			before = rows->n;
+
+	if (plan->plan == NULL)
+		prepare_find(info, plan, find);
+	values[0] = find->sid;
+	if (!find->owned)
+		nulls[0] = 'n';
+	if (find->lower != TL_LOWER_NONE)
+		values[1] = tl_point_value(find->lo, &info->key);
+	else
+		nulls[1] = 'n';
+	if (find->hi)
+		values[2] = tl_point_value(find->hi, &info->key);
+	else
+		nulls[2] = 'n';
+	values[3] = Int64GetDatum(find->limit);
+	if (find->limit < 0)
+		nulls[3] = 'n';
+	execute(plan, values, nulls, SPI_OK_SELECT);
+	add_rows(info, rows);
+	return rows->n - before;
+}
+
+int64
+tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
+{
+	bool		bounded = range && tl_range_known(range);
+	TlJobPlan  *plan = &info->count[bounded];
+	Datum		values[3];
+	bool		isnull;
+	int64		n;
+
+	if (plan->plan == NULL)
+	{
+		StringInfoData buf;
+		Oid			types[3] = {info->sid.type, info->id.type, info->id.type};
+
+		initStringInfo(&buf);
+		appendStringInfo(&buf, "SELECT pg_catalog.count(*) FROM %s WHERE ",
+						 info->from);
+		append_owned(&buf, info, 1);
+		if (bounded)
+			appendStringInfo(&buf, " AND %s %s $2 AND %s %s $3",
+							 info->id.name, info->greater_equal,
+							 info->id.name, info->less_equal);
+		prepare(plan, buf.data, bounded ? 3 : 1, types);
+	}
+	values[0] = sid;
+	if (bounded)
+	{
+		values[1] = tl_point_value(&range->lo, &info->key);
+		values[2] = tl_point_value(&range->hi, &info->key);
+	}
+	execute(plan, values, NULL, SPI_OK_SELECT);
+	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
+									SPI_tuptable->tupdesc, 1, &isnull));
+	SPI_freetuptable(SPI_tuptable);
+	return n;
+}
+
+/*
+ * Changing
+ */
+
+/* Parameters: 1 the rows' places or keys, 2 the sid. */
+static void
+prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobStatus status)
+{
+	StringInfoData buf;
+	Oid			types[2] = {TIDARRAYOID, info->sid.type};
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "UPDATE %s SET %s = %s", info->from,
+					 info->status.target, info->literals[status]);
+	if (status == TL_JOB_CLAIMED)
+		appendStringInfo(&buf, ", %s = $2", info->sid.target);
+	else if (status == TL_JOB_READY && info->sid_may_be_null)
+		appendStringInfo(&buf, ", %s = NULL", info->sid.target);
+	if (info->partitioned)
+	{
+		types[0] = info->key_array_type;
+		appendStringInfo(&buf, " WHERE %s %s ANY ($1)", info->id.name,
+						 info->id.equals);
+	}
+	else
+		appendStringInfo(&buf,
+						 " WHERE %s.ctid OPERATOR(pg_catalog.=) ANY ($1)",
+						 info->alias);
+	if (status == TL_JOB_CLAIMED)
+		appendStringInfo(&buf, " RETURNING %s, %s", info->id.name,
+						 info->alias);
+	prepare(plan, buf.data, lengthof(types), types);
+}
+
+static Datum
+row_array(TlJobTableInfo *info, const TlJobRows *rows)
+{
+	Datum	   *values = palloc(sizeof(Datum) * rows->n);
+
+	if (info->partitioned)
+	{
+		for (int i = 0; i < rows->n; i++)
+			values[i] = rows->rows[i].id;
+		return PointerGetDatum(construct_array(values, rows->n, info->id.type,
+											   info->key.len, info->key.byval,
+											   info->key.align));
+	}
+	for (int i = 0; i < rows->n; i++)
+		values[i] = PointerGetDatum(&rows->rows[i].tid);
+	return PointerGetDatum(construct_array(values, rows->n, TIDOID,
+										   sizeof(ItemPointerData), false,
+										   TYPALIGN_SHORT));
+}
+
+/*
+ * Put the rows that an UPDATE has returned in the order of *rows.  They
+ * mostly come in that order, so look for each behind the one before.
+ */
+static int64
+collect_changed(TlJobTableInfo *info, const TlJobRows *rows,
+				HeapTupleHeader *changed)
+{
+	SPITupleTable *result = SPI_tuptable;
+	HeapTupleHeader *slots = palloc0(sizeof(HeapTupleHeader) * rows->n);
+	int			next = 0;
+	int64		n = 0;
+
+	for (uint64 i = 0; i < result->numvals; i++)
+	{
+		bool		isnull;
+		Datum		id = SPI_getbinval(result->vals[i], result->tupdesc, 1,
+									   &isnull);
+		Datum		row = SPI_getbinval(result->vals[i], result->tupdesc, 2,
+										&isnull);
+		int			at = next;
+		bool		known = false;
+
+		for (int tried = 0; tried < rows->n; tried++)
+		{
+			if (slots[at] == NULL &&
+				tl_value_same(rows->rows[at].id, id, info->key.len,
+							  info->key.byval))
+			{
+				known = true;
+				break;
+			}
+			at = at + 1 == rows->n ? 0 : at + 1;
+		}
+		if (!known)
+		{
+			/* a trigger has changed the key */
+			for (at = 0; slots[at] != NULL;)
+				at++;
+		}
+		slots[at] = DatumGetHeapTupleHeader(row);
+		next = at + 1 == rows->n ? 0 : at + 1;
+	}
+	for (int i = 0; i < rows->n; i++)
+		if (slots[i])
+			changed[n++] = slots[i];
+	return n;
+}
+
+int64
+tl_job_set(TlJobTableInfo *info, TlJobStatus status, Datum sid,
+		   const TlJobRows *rows, HeapTupleHeader *changed)
+{
+	TlJobPlan  *plan = &info->set[status];
+	Datum		values[2];
+	uint64		n;
+
+	if (rows->n == 0)
+		return 0;
+	if (plan->plan == NULL)
+		prepare_set(info, plan, status);
+	values[0] = row_array(info, rows);
+	values[1] = sid;
+	n = execute(plan, values, NULL,
+				status == TL_JOB_CLAIMED ? SPI_OK_UPDATE_RETURNING :
+				SPI_OK_UPDATE);
+	return status == TL_JOB_CLAIMED ? collect_changed(info, rows, changed) :
+		(int64) n;
+}
+
+/*
+ * Lists of ids.  Parameters: 1 the list, 2 the sid.
+ */
+
+int64
+tl_job_find_listed(TlJobTableInfo *info, Datum sid, Datum ids,
+				   Oid array_type, TlJobRows *rows)
+{
+	TlJobListPlan *list = list_plan(info, array_type);
+	Datum		values[2] = {ids, sid};
+	int			before = rows->n;
+
+	if (list->lock.plan == NULL)
+	{
+		StringInfoData buf;
+		Oid			types[2] = {array_type, info->sid.type};
+
+		initStringInfo(&buf);
+		appendStringInfo(&buf,
+						 "SELECT %s.ctid, %s FROM %s"
+						 " WHERE %s %s ANY ($1::%s[]) AND ",
+						 info->alias, info->id.name, info->from,
+						 info->id.name, info->id.equals, info->id.type_name);
+		append_owned(&buf, info, 2);
+		appendStringInfo(&buf, " ORDER BY %s", info->id.name);
+		append_lock(&buf, info, true);
+		prepare(&list->lock, buf.data, lengthof(types), types);
+	}
+	execute(&list->lock, values, NULL, SPI_OK_SELECT);
+	add_rows(info, rows);
+	return rows->n - before;
+}
+
+/*
+ * One statement, if it can be planned as a scan of the key's index, which
+ * goes through a list in the key's order and so locks in that order.
+ */
+int64
+tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids, Oid array_type)
+{
+	TlJobListPlan *list = list_plan(info, array_type);
+	TlJobRows	rows = {0};
+
+	if (list->finish.plan == NULL)
+	{
+		StringInfoData buf;
+		Oid			types[2] = {array_type, info->sid.type};
+
+		/* what stands in a test for truth is out of other indexes' reach */
+		initStringInfo(&buf);
+		appendStringInfo(&buf,
+						 "UPDATE %s SET %s = %s"
+						 " WHERE %s %s ANY ($1::%s[])"
+						 " AND (%s %s %s) IS TRUE AND (%s %s $2) IS TRUE",
+						 info->from, info->status.target,
+						 info->literals[TL_JOB_DONE],
+						 info->id.name, info->id.equals, info->id.type_name,
+						 info->status.name, info->status.equals,
+						 info->literals[TL_JOB_CLAIMED],
+						 info->sid.name, info->sid.equals);
+		prepare(&list->finish, buf.data, lengthof(types), types);
+	}
+	if (is_scan_of(&list->finish, info->key_index))
+	{
+		Datum		values[2] = {ids, sid};
+
+		return execute(&list->finish, values, NULL, SPI_OK_UPDATE);
+	}
+	tl_job_find_listed(info, sid, ids, array_type, &rows);
+	return tl_job_set(info, TL_JOB_DONE, sid, &rows, NULL);
+}
+
+static TlJobListPlan *
+list_plan(TlJobTableInfo *info, Oid array_type)
+{
+	TlJobListPlan *list;
+
+	for (list = info->lists; list; list = list->next)
+		if (list->array_type == array_type)
+			return list;
+	list = MemoryContextAllocZero(info->context, sizeof(TlJobListPlan));
+	list->array_type = array_type;
+	list->next = info->lists;
+	info->lists = list;
+	return list;
+}
+
+/*
+ * Parts of statements
+ */
+
+static void
+append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param)
+{
+	appendStringInfo(buf, "%s %s %s AND %s %s $%d",
+					 info->status.name, info->status.equals,
+					 info->literals[TL_JOB_CLAIMED],
+					 info->sid.name, info->sid.equals, sid_param);
+}
+
+static void
+append_lock(StringInfo buf, TlJobTableInfo *info, bool wait)
+{
+	appendStringInfo(buf, " FOR %s%s",
+					 info->strong_lock ? "UPDATE" : "NO KEY UPDATE",
+					 wait ? "" : " SKIP LOCKED");
+}
+
+/* Take over the result of a statement: places and keys. */
+static void
+add_rows(TlJobTableInfo *info, TlJobRows *rows)
+{
+	SPITupleTable *result = SPI_tuptable;
+
+	if ((int) result->numvals > rows->allocated - rows->n)
+	{
+		rows->allocated = rows->n + (int) result->numvals;
+		rows->rows = rows->rows == NULL ?
+			MemoryContextAllocHuge(CurrentMemoryContext,
+								   sizeof(TlJobRow) * rows->allocated) :
+			repalloc_huge(rows->rows, sizeof(TlJobRow) * rows->allocated);
+	}
+	for (uint64 i = 0; i < result->numvals; i++)
+	{
+		TlJobRow   *row = &rows->rows[rows->n++];
+		bool		isnull;
+		Datum		id;
+
+		row->tid = *(ItemPointer)
+			DatumGetPointer(SPI_getbinval(result->vals[i], result->tupdesc, 1,
+										  &isnull));
+		id = SPI_getbinval(result->vals[i], result->tupdesc, 2, &isnull);
+		if (tl_point_needs_detoast(&info->key, id))
+			id = PointerGetDatum(PG_DETOAST_DATUM(id));
+		row->id = id;
+	}
+}
+
+/*
+ * Plans
+ */
+
+static void
+prepare(TlJobPlan *plan, const char *statement, int n, Oid *types)
+{
+	SPIPlanPtr	made = SPI_prepare_cursor(statement, n, types,
+										  CURSOR_OPT_GENERIC_PLAN);
+
+	if (made == NULL)
+		elog(ERROR, "could not prepare a statement: %s",
+			 SPI_result_code_string(SPI_result));
+	if (SPI_keepplan(made) != 0)
+		elog(ERROR, "could not keep a statement");
+	plan->plan = made;
+	plan->generation = -1;
+}
+
+static void
+set_while_planning(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* Switch off what is not in index order, and what the caller has set. */
+static int
+begin_planning(void)
+{
+	int			level = NewGUCNestLevel();
+
+	set_while_planning("plan_cache_mode", "auto");
+	set_while_planning("enable_seqscan", "off");
+	set_while_planning("enable_bitmapscan", "off");
+	set_while_planning("enable_sort", "off");
+	set_while_planning("enable_indexscan", "on");
+	set_while_planning("enable_tidscan", "on");
+	set_while_planning("jit", "off");
+	return level;
+}
+
+static CachedPlanSource *
+plan_source(TlJobPlan *plan)
+{
+	return (CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan->plan));
+}
+
+/* Is the plan there that we have made, or did somebody else plan anew? */
+static bool
+is_planned(TlJobPlan *plan)
+{
+	CachedPlanSource *source = plan_source(plan);
+
+	return source->is_valid && source->gplan && source->gplan->is_valid &&
+		source->generation == plan->generation;
+}
+
+static void
+make_plan(TlJobPlan *plan)
+{
+	int			level = begin_planning();
+	CachedPlanSource *source = plan_source(plan);
+	CachedPlan *cached;
+
+	/* it may be in use further up, so do not free it */
+	if (source->gplan)
+		source->gplan->is_valid = false;
+	cached = SPI_plan_get_cached_plan(plan->plan);
+	if (cached == NULL)
+		elog(ERROR, "could not plan a statement");
+	ReleaseCachedPlan(cached, CurrentResourceOwner);
+	plan->generation = source->generation;
+	AtEOXact_GUC(true, level);
+}
+
+/* Execute a statement; the result is in SPI_tuptable. */
+static uint64
+execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
+{
+	int			code;
+
+	if (unlikely(!is_planned(plan)))
+		make_plan(plan);
+
+	if (unlikely(plan_cache_mode == PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN))
+	{
+		int			level = begin_planning();
+
+		code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
+		AtEOXact_GUC(true, level);
+	}
+	else
+		code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
+	if (code != expected)
+		elog(ERROR, "a statement on jobs failed: %s",
+			 SPI_result_code_string(code));
+	return SPI_processed;
+}
+
+/* Is this an UPDATE of what a scan of that index finds, and nothing else? */
+static bool
+is_scan_of(TlJobPlan *plan, Oid index)
+{
+	PlannedStmt *statement;
+	Plan	   *child;
+
+	if (!is_planned(plan))
+		make_plan(plan);
+	statement = linitial_node(PlannedStmt, plan_source(plan)->gplan->stmt_list);
+	if (!IsA(statement->planTree, ModifyTable))
+		return false;
+	child = outerPlan(statement->planTree);
+	return child != NULL && IsA(child, IndexScan) &&
+		((IndexScan *) child)->indexid == index;
+}
+
+static void
+free_plan(TlJobPlan *plan)
+{
+	if (plan->plan)
+		SPI_freeplan(plan->plan);
+}
+
+void
+tl_job_free_plans(TlJobTableInfo *info)
+{
+	TlJobPlan  *find = &info->find[0][0][0][0];
+
+	for (Size i = 0; i < sizeof(info->find) / sizeof(TlJobPlan); i++)
+		free_plan(&find[i]);
+	for (Size i = 0; i < lengthof(info->count); i++)
+		free_plan(&info->count[i]);
+	for (Size i = 0; i < lengthof(info->set); i++)
+		free_plan(&info->set[i]);
+	for (TlJobListPlan *list = info->lists; list; list = list->next)
+	{
+		free_plan(&list->lock);
+		free_plan(&list->finish);
+	}
+}

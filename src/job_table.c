@@ -1,0 +1,541 @@
+/*-------------------------------------------------------------------------
+ *
+ * job_table.c
+ *	  Job tables as this backend knows them.
+ *
+ * What is found out about a table is kept until an invalidation message says
+ * that it, or what its names mean, may have changed.  As those messages are
+ * read when a lock is taken, in the middle of a call too, what became invalid
+ * is freed in a later transaction only.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "access/tableam.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "compat.h"
+#include "job_table.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rls.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+
+#define TL_STATUS_COLUMN	"status"
+#define TL_SID_COLUMN		"sid"
+
+static const char *const status_values[TL_JOB_STATUS_COUNT] = {
+	[TL_JOB_READY] = "0",
+	[TL_JOB_CLAIMED] = "2",
+	[TL_JOB_DONE] = "1",
+};
+
+typedef struct TlTableEntry
+{
+	Oid			relation;		/* hash key, must be first */
+	TlJobTableInfo *info;
+} TlTableEntry;
+
+static HTAB *tables = NULL;
+static TlJobTableInfo *retired = NULL;
+
+static void on_relation_change(Datum arg, Oid relation);
+static void on_catalog_change(Datum arg, int cacheid, uint32 hashvalue);
+static void check_rights(Oid relation);
+static void free_retired(void);
+static TlJobTableInfo *describe_table(Oid relation);
+static void describe_columns(TlJobTableInfo *info, Relation rel);
+static void describe_column(Relation rel, AttrNumber attnum,
+							TlJobColumn *column, const char *alias);
+static void describe_order(TlJobTableInfo *info, Oid collation);
+static void describe_statuses(TlJobTableInfo *info);
+static void describe_storage(TlJobTableInfo *info, Relation rel);
+static char *operator_name(Oid operator);
+
+TlJobTableInfo *
+tl_job_table(Oid relation)
+{
+	TlTableEntry *entry;
+	bool		found;
+
+	if (tables == NULL)
+	{
+		HASHCTL		ctl = {0};
+
+		ctl.keysize = sizeof(Oid);
+		ctl.entrysize = sizeof(TlTableEntry);
+		ctl.hcxt = TopMemoryContext;
+		tables = hash_create("tokenlock job tables", 16, &ctl,
+							 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		CacheRegisterRelcacheCallback(on_relation_change, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, on_catalog_change, (Datum) 0);
+		CacheRegisterSyscacheCallback(TYPEOID, on_catalog_change, (Datum) 0);
+	}
+
+	/* Also hears what has changed, as far as it was committed. */
+	check_rights(relation);
+	LockRelationOid(relation, RowExclusiveLock);
+
+	entry = hash_search(tables, &relation, HASH_ENTER, &found);
+	if (!found)
+		entry->info = NULL;
+	if (likely(entry->info && entry->info->valid))
+		return entry->info;
+
+	if (entry->info)
+	{
+		entry->info->retired_in = tl_my_lxid();
+		entry->info->next_retired = retired;
+		retired = entry->info;
+		entry->info = NULL;
+	}
+	free_retired();
+	entry->info = describe_table(relation);
+	return entry->info;
+}
+
+static void
+on_relation_change(Datum arg, Oid relation)
+{
+	HASH_SEQ_STATUS status;
+	TlTableEntry *entry;
+
+	hash_seq_init(&status, tables);
+	while ((entry = hash_seq_search(&status)) != NULL)
+		if (entry->info &&
+			(!OidIsValid(relation) || relation == entry->relation ||
+			 relation == entry->info->key_index ||
+			 list_member_oid(entry->info->leaves, relation)))
+			entry->info->valid = false;
+}
+
+static void
+on_catalog_change(Datum arg, int cacheid, uint32 hashvalue)
+{
+	on_relation_change(arg, InvalidOid);
+}
+
+/* Free what no call of this transaction can be using. */
+static void
+free_retired(void)
+{
+	TlJobTableInfo **link = &retired;
+
+	while (*link)
+	{
+		TlJobTableInfo *info = *link;
+
+		if (info->retired_in == tl_my_lxid())
+		{
+			link = &info->next_retired;
+			continue;
+		}
+		*link = info->next_retired;
+		tl_job_free_plans(info);
+		MemoryContextDelete(info->context);
+	}
+}
+
+/*
+ * May the current role update the table, or any column of it?  The statements
+ * check the rest, but we lock the table before the first of them.
+ */
+static void
+check_rights(Oid relation)
+{
+	if (pg_class_aclcheck(relation, GetUserId(), ACL_UPDATE) == ACLCHECK_OK)
+		return;
+	if (pg_attribute_aclcheck_all(relation, GetUserId(), ACL_UPDATE,
+								  ACLMASK_ANY) == ACLCHECK_OK)
+		return;
+	aclcheck_error(ACLCHECK_NO_PRIV,
+				   get_relkind_objtype(get_rel_relkind(relation)),
+				   get_rel_name(relation));
+}
+
+bool
+tl_job_row_security(const TlJobTableInfo *info)
+{
+	return info->row_security &&
+		check_enable_rls(info->relation, InvalidOid, true) == RLS_ENABLED;
+}
+
+/*
+ * Describing a table
+ */
+
+static TlJobTableInfo *
+describe_table(Oid relation)
+{
+	Relation	rel;
+	MemoryContext context;
+	MemoryContext oldcontext;
+	TlJobTableInfo *info;
+	char		relkind = get_rel_relkind(relation);
+
+	if (relkind == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relation),
+				 errhint("It may have been dropped a moment ago.")));
+	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot claim jobs from relation \"%s\"",
+						get_rel_name(relation)),
+				 errdetail_relkind_not_supported(relkind),
+				 errhint("Claim from the table that the rows are stored in.")));
+
+	rel = table_open(relation, NoLock);
+
+	/* Made ready aside, so that an error leaves nothing behind. */
+	context = AllocSetContextCreate(CurrentMemoryContext,
+									"tokenlock job table",
+									ALLOCSET_SMALL_SIZES);
+	oldcontext = MemoryContextSwitchTo(context);
+	info = palloc0(sizeof(TlJobTableInfo));
+	info->relation = relation;
+	info->context = context;
+	info->row_type = rel->rd_rel->reltype;
+	info->name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+											RelationGetRelationName(rel));
+	info->partitioned = relkind == RELKIND_PARTITIONED_TABLE;
+	info->row_security = rel->rd_rel->relrowsecurity;
+	describe_columns(info, rel);
+	describe_statuses(info);
+	describe_storage(info, rel);
+
+	/*
+	 * The key holds for the table alone, not for tables that inherit from it:
+	 * leave their rows out.
+	 */
+	info->from = psprintf("%s%s AS %s", info->partitioned ? "" : "ONLY ",
+						  info->name, info->alias);
+	table_close(rel, NoLock);
+
+	MemoryContextSwitchTo(oldcontext);
+	MemoryContextSetParent(context, TopMemoryContext);
+	info->valid = true;
+	return info;
+}
+
+static AttrNumber
+require_column(Relation rel, const char *name)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
+
+	if (attnum <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("cannot claim jobs from table \"%s\"",
+						RelationGetRelationName(rel)),
+				 errdetail("It has no column \"%s\".", name),
+				 errhint("A job table needs a primary key of one column and columns \"%s\" and \"%s\".",
+						 TL_STATUS_COLUMN, TL_SID_COLUMN)));
+	return attnum;
+}
+
+/* The primary key's column, and its index. */
+static AttrNumber
+key_column(Relation rel, Oid *index)
+{
+	Oid			constraint;
+	Bitmapset  *columns = get_primary_key_attnos(RelationGetRelid(rel), true,
+												 &constraint);
+
+	if (bms_membership(columns) != BMS_SINGLETON)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot claim jobs from table \"%s\"",
+						RelationGetRelationName(rel)),
+				 columns == NULL ?
+				 errdetail("It has no primary key.") :
+				 errdetail("Its primary key has several columns."),
+				 errhint("A job table needs a primary key of one column and columns \"%s\" and \"%s\".",
+						 TL_STATUS_COLUMN, TL_SID_COLUMN)));
+	*index = get_constraint_index(constraint);
+	return bms_singleton_member(columns) + FirstLowInvalidHeapAttributeNumber;
+}
+
+/* A name for the table's rows that is none of its columns'. */
+static char *
+choose_alias(Relation rel)
+{
+	char	   *alias = pstrdup("job");
+
+	while (get_attnum(RelationGetRelid(rel), alias) != InvalidAttrNumber)
+		alias = psprintf("%s_", alias);
+	return alias;
+}
+
+static void
+describe_columns(TlJobTableInfo *info, Relation rel)
+{
+	AttrNumber	id = key_column(rel, &info->key_index);
+	AttrNumber	status = require_column(rel, TL_STATUS_COLUMN);
+	AttrNumber	sid = require_column(rel, TL_SID_COLUMN);
+	Bitmapset  *keys;
+
+	info->alias = choose_alias(rel);
+	describe_column(rel, id, &info->id, info->alias);
+	describe_column(rel, status, &info->status, info->alias);
+	describe_column(rel, sid, &info->sid, info->alias);
+	describe_order(info, TupleDescAttr(RelationGetDescr(rel), id - 1)->attcollation);
+	info->sid_may_be_null =
+		!TupleDescAttr(RelationGetDescr(rel), sid - 1)->attnotnull;
+
+	/*
+	 * An update of a column in a unique index that a foreign key could refer
+	 * to locks the row more strongly than others, so it is to be locked like
+	 * that to begin with.
+	 */
+	keys = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_KEY);
+	info->strong_lock =
+		bms_is_member(status - FirstLowInvalidHeapAttributeNumber, keys) ||
+		bms_is_member(sid - FirstLowInvalidHeapAttributeNumber, keys);
+}
+
+static void
+describe_column(Relation rel, AttrNumber attnum, TlJobColumn *column,
+				const char *alias)
+{
+	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(rel),
+												attnum - 1);
+	TypeCacheEntry *type;
+	Oid			function;
+	bool		is_varlena;
+
+	column->attnum = attnum;
+	column->raw_name = pstrdup(NameStr(attribute->attname));
+	column->target = pstrdup(quote_identifier(column->raw_name));
+	column->name = psprintf("%s.%s", alias, column->target);
+	column->typmod = attribute->atttypmod;
+	column->type = getBaseTypeAndTypmod(attribute->atttypid, &column->typmod);
+	type = lookup_type_cache(column->type, TYPECACHE_EQ_OPR);
+	if (!OidIsValid(type->eq_opr))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("cannot claim jobs from table \"%s\"",
+						RelationGetRelationName(rel)),
+				 errdetail("Type %s of column \"%s\" has no equality operator.",
+						   format_type_be(column->type), column->raw_name),
+				 errhint("Use a type that can be compared.")));
+	column->len = type->typlen;
+	column->byval = type->typbyval;
+	/* with a typmod of -1, or "character" would be cut to one letter */
+	column->type_name = format_type_extended(column->type, -1,
+											 FORMAT_TYPE_TYPEMOD_GIVEN |
+											 FORMAT_TYPE_FORCE_QUALIFY);
+	column->equals = operator_name(type->eq_opr);
+	getTypeInputInfo(column->type, &function, &column->input_param);
+	fmgr_info_cxt(function, &column->input, CurrentMemoryContext);
+	getTypeOutputInfo(column->type, &function, &is_varlena);
+	fmgr_info_cxt(function, &column->output, CurrentMemoryContext);
+}
+
+static void
+describe_order(TlJobTableInfo *info, Oid collation)
+{
+	TypeCacheEntry *type = lookup_type_cache(info->id.type,
+											 TYPECACHE_BTREE_OPFAMILY |
+											 TYPECACHE_CMP_PROC);
+	Oid			operators[BTMaxStrategyNumber + 1];
+
+	for (int i = 1; i <= BTMaxStrategyNumber; i++)
+		operators[i] = OidIsValid(type->btree_opf) ?
+			get_opfamily_member(type->btree_opf, type->btree_opintype,
+								type->btree_opintype, i) : InvalidOid;
+	info->key_array_type = get_array_type(info->id.type);
+	if (!OidIsValid(operators[BTGreaterStrategyNumber]) ||
+		!OidIsValid(type->cmp_proc) || !OidIsValid(info->key_array_type))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("cannot claim jobs from table with a key of type %s",
+						format_type_be(info->id.type)),
+				 errhint("Use a key of a type that has a sort order and arrays.")));
+
+	info->less_equal = operator_name(operators[BTLessEqualStrategyNumber]);
+	info->greater = operator_name(operators[BTGreaterStrategyNumber]);
+	info->greater_equal = operator_name(operators[BTGreaterEqualStrategyNumber]);
+	info->key.stamp.type = info->id.type;
+	info->key.stamp.collation = collation;
+	info->key.len = type->typlen;
+	info->key.byval = type->typbyval;
+	info->key.align = type->typalign;
+	fmgr_info_cxt(type->cmp_proc, &info->key.compare, CurrentMemoryContext);
+}
+
+/*
+ * The values of the status column.  A value that the type does not know is an
+ * error of its input function.
+ */
+static void
+describe_statuses(TlJobTableInfo *info)
+{
+	TlJobColumn *column = &info->status;
+
+	for (int i = 0; i < TL_JOB_STATUS_COUNT; i++)
+	{
+		info->literals[i] = psprintf("'%s'::%s", status_values[i],
+									 column->type_name);
+		info->statuses[i] = InputFunctionCall(&column->input,
+											  unconstify(char *, status_values[i]),
+											  column->input_param,
+											  column->typmod);
+	}
+}
+
+/* Where the rows are: the table itself, or its partitions. */
+static void
+describe_storage(TlJobTableInfo *info, Relation rel)
+{
+	ListCell   *cell;
+
+	info->stamp.key = info->key.stamp;
+	info->heap = true;
+	if (!info->partitioned)
+	{
+		info->leaves = list_make1_oid(info->relation);
+		info->stamp.storage = rel->rd_rel->relfilenode;
+		info->heap = rel->rd_tableam == GetHeapamTableAmRoutine();
+		return;
+	}
+
+	info->leaves = find_all_inheritors(info->relation, AccessShareLock, NULL);
+	foreach(cell, info->leaves)
+	{
+		Relation	leaf = table_open(lfirst_oid(cell), NoLock);
+
+		if (leaf->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+			info->leaves = foreach_delete_current(info->leaves, cell);
+		else
+		{
+			if (leaf->rd_tableam != GetHeapamTableAmRoutine())
+				info->heap = false;
+			info->stamp.storage =
+				hash_combine(info->stamp.storage,
+							 hash_combine(lfirst_oid(cell),
+										  leaf->rd_rel->relfilenode));
+		}
+		table_close(leaf, NoLock);
+	}
+}
+
+static char *
+operator_name(Oid operator)
+{
+	HeapTuple	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(operator));
+	Form_pg_operator form;
+	char	   *name;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator %u", operator);
+	form = (Form_pg_operator) GETSTRUCT(tuple);
+	name = psprintf("OPERATOR(%s.%s)",
+					quote_identifier(get_namespace_name(form->oprnamespace)),
+					NameStr(form->oprname));
+	ReleaseSysCache(tuple);
+	return name;
+}
+
+/*
+ * Workers' names
+ */
+
+/*
+ * Write down a sid as the column's type writes it.  Types that pad with blanks
+ * do so in the table, too: leave them out.
+ */
+static void
+sid_key(TlJobTableInfo *info, Datum sid, TlKey *key, bool *fits)
+{
+	TlJobColumn *column = &info->sid;
+	const char *name;
+	int			len;
+
+	if (column->type == TEXTOID || column->type == VARCHAROID)
+	{
+		struct varlena *value = PG_DETOAST_DATUM_PACKED(sid);
+
+		name = VARDATA_ANY(value);
+		len = VARSIZE_ANY_EXHDR(value);
+	}
+	else
+	{
+		name = OutputFunctionCall(&column->output, sid);
+		len = strlen(name);
+		if (column->type == BPCHAROID)
+			while (len > 0 && name[len - 1] == ' ')
+				len--;
+	}
+	*fits = len <= TL_NAME_MAX;
+	if (*fits)
+		tl_key_init(key, info->relation, name, len);
+}
+
+Datum
+tl_job_sid(TlJobTableInfo *info, text *sid, TlKey *key)
+{
+	TlJobColumn *column = &info->sid;
+	Datum		value;
+	bool		fits;
+
+	if (column->type == TEXTOID)
+		value = PointerGetDatum(sid);
+	else
+		value = InputFunctionCall(&column->input, text_to_cstring(sid),
+								  column->input_param, column->typmod);
+	sid_key(info, value, key, &fits);
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_NAME_TOO_LONG),
+				 errmsg("sid is too long"),
+				 errdetail("As a value of type %s it has more than %d bytes.",
+						   format_type_be(column->type), TL_NAME_MAX),
+				 errhint("Use a shorter one.")));
+	return value;
+}
+
+bool
+tl_job_sid_key(TlJobTableInfo *info, Datum sid, TlKey *key)
+{
+	bool		fits;
+
+	sid_key(info, sid, key, &fits);
+	return fits;
+}
+
+void
+tl_job_range(TlJobTableInfo *info, const TlJobRow *rows, int n,
+			 TlRange *range)
+{
+	TlRange		row;
+
+	tl_range_forget(range);
+	for (int i = 0; i < n; i++)
+	{
+		tl_point_set(&row.lo, &info->key, rows[i].id);
+		row.hi = row.lo;
+		if (i == 0)
+			*range = row;
+		else
+			tl_range_widen(range, &row, &info->key);
+	}
+}

@@ -1,0 +1,198 @@
+/*-------------------------------------------------------------------------
+ *
+ * job_table.h
+ *	  Job tables as this backend knows them: their columns, and the statements
+ *	  that read and change them.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef TOKENLOCK_JOB_TABLE_H
+#define TOKENLOCK_JOB_TABLE_H
+
+#include "job_key.h"
+#include "shmem.h"
+
+#include "executor/spi.h"
+#include "storage/itemptr.h"
+#include "storage/lock.h"
+
+/* A column of a job table, in terms of its base type. */
+typedef struct TlJobColumn
+{
+	AttrNumber	attnum;
+	char	   *name;			/* quoted, behind the alias */
+	char	   *target;			/* quoted, alone */
+	char	   *raw_name;
+	Oid			type;
+	int32		typmod;
+	int16		len;
+	bool		byval;
+	char	   *type_name;		/* qualified */
+	char	   *equals;			/* OPERATOR(..) of equality */
+	FmgrInfo	input;
+	Oid			input_param;
+	FmgrInfo	output;
+} TlJobColumn;
+
+/* What a job can be; also what a statement sets it to. */
+typedef enum TlJobStatus
+{
+	TL_JOB_READY,
+	TL_JOB_CLAIMED,
+	TL_JOB_DONE
+} TlJobStatus;
+
+#define TL_JOB_STATUS_COUNT	(TL_JOB_DONE + 1)
+
+typedef struct TlJobPlan
+{
+	SPIPlanPtr	plan;			/* NULL: not prepared yet */
+	int			generation;		/* of the plan that we had made */
+} TlJobPlan;
+
+/* A plan for lists of ids of one array type. */
+typedef struct TlJobListPlan
+{
+	Oid			array_type;
+	TlJobPlan	lock;
+	TlJobPlan	finish;
+	struct TlJobListPlan *next;
+} TlJobListPlan;
+
+/*
+ * What identifies a state of the table in which positions in it mean the
+ * same.  A table that was truncated begins anew.
+ */
+typedef struct TlJobStamp
+{
+	TlKeyStamp	key;
+	Oid			storage;		/* file number, or digest of the partitions */
+} TlJobStamp;
+
+/* A job table.  Lives until the table is changed; not to be kept. */
+typedef struct TlJobTableInfo
+{
+	Oid			relation;		/* key of the backend's hash table */
+	bool		valid;			/* no change of the table was heard of */
+	LocalTransactionId retired_in;
+	struct TlJobTableInfo *next_retired;
+	MemoryContext context;
+
+	Oid			row_type;
+	char	   *name;			/* qualified and quoted */
+	char	   *from;			/* the same as it stands in FROM, with alias */
+	char	   *alias;
+	bool		partitioned;
+	bool		row_security;	/* has policies */
+	bool		heap;			/* what the look behind can read */
+	bool		sid_may_be_null;
+	bool		strong_lock;	/* an update changes a key: lock for it */
+	Oid			key_index;
+	TlJobColumn id;
+	TlJobColumn status;
+	TlJobColumn sid;
+	TlKeyType	key;
+	Oid			key_array_type;
+	char	   *less_equal;		/* operators of the key's order */
+	char	   *greater;
+	char	   *greater_equal;
+	Datum		statuses[TL_JOB_STATUS_COUNT];
+	char	   *literals[TL_JOB_STATUS_COUNT];
+	TlJobStamp	stamp;
+	List	   *leaves;			/* oids of the tables that have the rows */
+
+	TlJobPlan	find[2][3][2][2];	/* see TlJobFind: owned, lower, upper, wait */
+	TlJobPlan	count[2];		/* with range or not */
+	TlJobPlan	set[TL_JOB_STATUS_COUNT];
+	TlJobListPlan *lists;
+} TlJobTableInfo;
+
+/*
+ * Lock the table as an UPDATE does and return what is known of it.  Raises
+ * the error if it cannot be claimed from, or the caller may not update it.
+ */
+extern TlJobTableInfo *tl_job_table(Oid relation);
+
+/* Does row security apply to the current role? */
+extern bool tl_job_row_security(const TlJobTableInfo *info);
+
+/*
+ * The sid as the column has it, and the worker's key in shared memory.  Both
+ * go through the column's type, so that what is found in the table is known
+ * to be the same.
+ */
+extern Datum tl_job_sid(TlJobTableInfo *info, text *sid, TlKey *key);
+
+/* The key of the worker that a sid from the table belongs to. */
+extern bool tl_job_sid_key(TlJobTableInfo *info, Datum sid, TlKey *key);
+
+/* Free the statements of a table that nobody uses any more (job_sql.c). */
+extern void tl_job_free_plans(TlJobTableInfo *info);
+
+/* A row that is locked. */
+typedef struct TlJobRow
+{
+	ItemPointerData tid;		/* not used in partitioned tables */
+	Datum		id;
+} TlJobRow;
+
+typedef struct TlJobRows
+{
+	TlJobRow   *rows;
+	int			n;
+	int			allocated;
+} TlJobRows;
+
+/* Which rows to find, in the order of the key. */
+typedef enum TlJobLower
+{
+	TL_LOWER_NONE,
+	TL_LOWER_FROM,				/* from this one on */
+	TL_LOWER_BEHIND				/* behind this one */
+} TlJobLower;
+
+typedef struct TlJobFind
+{
+	bool		owned;			/* those that this sid has; else ready ones */
+	bool		wait;			/* for locked rows; else leave them out */
+	Datum		sid;
+	TlJobLower	lower;
+	const TlPoint *lo;
+	const TlPoint *hi;			/* up to this one; NULL: no end */
+	int64		limit;			/* -1: none */
+} TlJobFind;
+
+/* Lock such rows, append them to *rows, and return how many they were. */
+extern int64 tl_job_find(TlJobTableInfo *info, const TlJobFind *find,
+						 TlJobRows *rows);
+
+/* How many rows the sid has, in a range or (NULL) at all. */
+extern int64 tl_job_count(TlJobTableInfo *info, Datum sid,
+						  const TlRange *range);
+
+/*
+ * Set the status and sid of rows that are locked, from the n-th on.  The
+ * rows as they are then go to *changed, in the order of *rows; those that a
+ * trigger has suppressed are not among them.  Returns how many there are.
+ */
+extern int64 tl_job_set(TlJobTableInfo *info, TlJobStatus status, Datum sid,
+						const TlJobRows *rows, HeapTupleHeader *changed);
+
+/*
+ * Set rows of the sid that are in a list of ids to done.  Returns how many
+ * there were.
+ */
+extern int64 tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids,
+						   Oid array_type);
+
+/* Lock those of a list of ids that the sid has, waiting if need be. */
+extern int64 tl_job_find_listed(TlJobTableInfo *info, Datum sid, Datum ids,
+								Oid array_type, TlJobRows *rows);
+
+/* The range of some rows, as shared memory keeps it. */
+extern void tl_job_range(TlJobTableInfo *info, const TlJobRow *rows, int n,
+						 TlRange *range);
+
+#endif							/* TOKENLOCK_JOB_TABLE_H */

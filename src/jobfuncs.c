@@ -1,0 +1,286 @@
+/*-------------------------------------------------------------------------
+ *
+ * jobfuncs.c
+ *	  SQL entry points of the job functions: arguments in, answers out.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "args.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "job_claim.h"
+#include "job_xact.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/tuplestore.h"
+#include "utils/typcache.h"
+
+PG_FUNCTION_INFO_V1(tokenlock_claim_jobs);
+PG_FUNCTION_INFO_V1(tokenlock_claim_jobs_text);
+PG_FUNCTION_INFO_V1(tokenlock_finish_jobs);
+PG_FUNCTION_INFO_V1(tokenlock_release_jobs);
+PG_FUNCTION_INFO_V1(tokenlock_release_all_jobs);
+PG_FUNCTION_INFO_V1(tokenlock_renew_jobs);
+
+static Oid	get_row_type(FunctionCallInfo fcinfo, Oid *relation);
+static Tuplestorestate *begin_result(FunctionCallInfo fcinfo, Oid row_type);
+static Oid	get_table(FunctionCallInfo fcinfo, int n);
+static int64 get_batch(FunctionCallInfo fcinfo, int n);
+static void get_list(FunctionCallInfo fcinfo, int n, TlJobList *list);
+static void connect_spi(void);
+
+/*
+ * claim_jobs(job anyelement, sid, batch, done, ttl, resume)
+ * returns setof anyelement
+ */
+Datum
+tokenlock_claim_jobs(PG_FUNCTION_ARGS)
+{
+	TlJobCall	call;
+	TlJobList	done;
+	Oid			relation;
+	Oid			row_type;
+	text	   *sid;
+	int64		batch;
+	TlTime		ttl;
+	bool		resume;
+	Tuplestorestate *result;
+	HeapTupleHeader *rows;
+	int64		n;
+
+	tl_job_attach();
+	row_type = get_row_type(fcinfo, &relation);
+	sid = tl_arg_name(fcinfo, 1, "sid");
+	batch = get_batch(fcinfo, 2);
+	if (PG_ARGISNULL(3))
+		done.n = 0;
+	else
+		get_list(fcinfo, 3, &done);
+	ttl = tl_arg_ttl(fcinfo, 4);
+	if (PG_ARGISNULL(5))
+		tl_error_null("resume");
+	resume = PG_GETARG_BOOL(5);
+	result = begin_result(fcinfo, row_type);
+
+	tl_job_begin(&call, relation, sid, TL_CALL_CLAIM, ttl);
+	connect_spi();
+	tl_job_finish_list(&call, &done);
+	n = tl_job_claim(&call, batch, resume, &rows);
+	for (int64 i = 0; i < n; i++)
+	{
+		HeapTupleData tuple;
+
+		tuple.t_len = HeapTupleHeaderGetDatumLength(rows[i]);
+		ItemPointerSetInvalid(&tuple.t_self);
+		tuple.t_tableOid = InvalidOid;
+		tuple.t_data = rows[i];
+		tuplestore_puttuple(result, &tuple);
+	}
+	SPI_finish();
+	return (Datum) 0;
+}
+
+/*
+ * claim_jobs(job_table text, ...): there is no such call
+ */
+Datum
+tokenlock_claim_jobs_text(PG_FUNCTION_ARGS)
+{
+	const char *name = PG_ARGISNULL(0) ? "job_table" :
+		text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DATATYPE_MISMATCH),
+			 errmsg("the job table must be given as a row type, not as text"),
+			 errhint("Write SELECT * FROM claim_jobs(NULL::%s, ...).", name)));
+	PG_RETURN_NULL();
+}
+
+/*
+ * finish_jobs(job_table regclass, sid, ids) returns bigint
+ */
+Datum
+tokenlock_finish_jobs(PG_FUNCTION_ARGS)
+{
+	TlJobCall	call;
+	TlJobList	list;
+	Oid			relation;
+	text	   *sid;
+	int64		n;
+
+	tl_job_attach();
+	relation = get_table(fcinfo, 0);
+	sid = tl_arg_name(fcinfo, 1, "sid");
+	get_list(fcinfo, 2, &list);
+	tl_job_begin(&call, relation, sid, TL_CALL_RETURN, 0);
+	connect_spi();
+	n = tl_job_finish_list(&call, &list);
+	SPI_finish();
+	PG_RETURN_INT64(n);
+}
+
+/*
+ * release_jobs(job_table regclass, sid, ids) returns bigint
+ */
+Datum
+tokenlock_release_jobs(PG_FUNCTION_ARGS)
+{
+	TlJobCall	call;
+	TlJobList	list;
+	Oid			relation;
+	text	   *sid;
+	int64		n;
+
+	tl_job_attach();
+	relation = get_table(fcinfo, 0);
+	sid = tl_arg_name(fcinfo, 1, "sid");
+	get_list(fcinfo, 2, &list);
+	tl_job_begin(&call, relation, sid, TL_CALL_RETURN, 0);
+	connect_spi();
+	n = tl_job_release_list(&call, &list);
+	SPI_finish();
+	PG_RETURN_INT64(n);
+}
+
+/*
+ * release_jobs(job_table regclass, sid) returns bigint
+ */
+Datum
+tokenlock_release_all_jobs(PG_FUNCTION_ARGS)
+{
+	TlJobCall	call;
+	Oid			relation;
+	text	   *sid;
+	int64		n;
+
+	tl_job_attach();
+	relation = get_table(fcinfo, 0);
+	sid = tl_arg_name(fcinfo, 1, "sid");
+	tl_job_begin(&call, relation, sid, TL_CALL_RETURN, 0);
+	connect_spi();
+	n = tl_job_release_all(&call);
+	SPI_finish();
+	PG_RETURN_INT64(n);
+}
+
+/*
+ * renew_jobs(job_table regclass, sid, ttl) returns boolean
+ */
+Datum
+tokenlock_renew_jobs(PG_FUNCTION_ARGS)
+{
+	TlJobCall	call;
+	Oid			relation;
+	text	   *sid;
+	TlTime		ttl;
+
+	tl_job_attach();
+	relation = get_table(fcinfo, 0);
+	sid = tl_arg_name(fcinfo, 1, "sid");
+	ttl = tl_arg_ttl(fcinfo, 2);
+	tl_job_begin(&call, relation, sid, TL_CALL_RENEW, ttl);
+	PG_RETURN_BOOL(!call.state.lapsed);
+}
+
+/*
+ * Arguments and results
+ */
+
+/* The row type that the first argument has, and the table it belongs to. */
+static Oid
+get_row_type(FunctionCallInfo fcinfo, Oid *relation)
+{
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 0);
+
+	if (!OidIsValid(type))
+		elog(ERROR, "could not determine the type of the job argument");
+	type = getBaseType(type);
+	*relation = get_typ_typrelid(type);
+	if (!OidIsValid(*relation))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("job must be of the row type of a table, not of type %s",
+						format_type_be(type)),
+				 errhint("Write SELECT * FROM claim_jobs(NULL::job_table, ...).")));
+	return type;
+}
+
+/*
+ * The rows are all made before the first is returned: a caller that stops
+ * half way has claimed them nevertheless.
+ */
+static Tuplestorestate *
+begin_result(FunctionCallInfo fcinfo, Oid row_type)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext oldcontext;
+	TupleDesc	desc;
+
+	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("set-valued function called in context that cannot accept a set")));
+	if (!(rsinfo->allowedModes & SFRM_Materialize))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("materialize mode required, but it is not allowed in this context")));
+
+	oldcontext = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
+	desc = lookup_rowtype_tupdesc_copy(row_type, -1);
+	rsinfo->returnMode = SFRM_Materialize;
+	rsinfo->setDesc = desc;
+	rsinfo->setResult =
+		tuplestore_begin_heap((rsinfo->allowedModes & SFRM_Materialize_Random) != 0,
+							  false, work_mem);
+	MemoryContextSwitchTo(oldcontext);
+	return rsinfo->setResult;
+}
+
+static Oid
+get_table(FunctionCallInfo fcinfo, int n)
+{
+	if (PG_ARGISNULL(n))
+		tl_error_null("job_table");
+	return PG_GETARG_OID(n);
+}
+
+static int64
+get_batch(FunctionCallInfo fcinfo, int n)
+{
+	int64		batch;
+
+	if (PG_ARGISNULL(n))
+		tl_error_null("batch");
+	batch = PG_GETARG_INT64(n);
+	if (batch < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("batch must not be negative"),
+				 errhint("Give the largest number of jobs to hand out, or 0 for none.")));
+	return Min(batch, INT_MAX);
+}
+
+static void
+get_list(FunctionCallInfo fcinfo, int n, TlJobList *list)
+{
+	if (PG_ARGISNULL(n))
+		tl_error_null("ids");
+	tl_job_list(list, PG_GETARG_ARRAYTYPE_P(n),
+				get_fn_expr_argtype(fcinfo->flinfo, n));
+}
+
+static void
+connect_spi(void)
+{
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+}
