@@ -567,4 +567,10 @@ on_session_exit(int code, Datum arg)
 	while ((hold = hash_seq_search(&status)) != NULL)
 		remove_grant(hold);
 	tl_token_discard();
+
+	/* by the time of those callbacks, the area is detached */
+	dlist_init(&session_holds);
+	dlist_init(&transaction_holds);
+	pending = NULL;
+	hold_locks = 0;
 }
