@@ -280,6 +280,12 @@ sub early
 	my ($g, $c, $start, $end, $put) = @_;
 	my $limit = $put < $end ? $put : $end;
 
+	# Another session of the same owner may have put it meanwhile.
+	for my $other (grep { $_->{type} eq 'put' } @{ $g->{calls} })
+	{
+		$limit = $other->{sent} if $other != $c && $other->{sent} < $limit;
+	}
+
 	if ($c->{recv} < $limit && $c->{sent} > $start)
 	{
 		violation('early',

@@ -43,7 +43,8 @@ SELECT wrong_get('x'), wrong_renew('x'), wrong_put('x'), wrong_put_all();
 
 -- How the functions are labelled.
 SELECT proname, provolatile, proparallel, proisstrict, prosecdef
-FROM pg_proc WHERE proname LIKE 'token\_%'
+FROM pg_proc WHERE proname IN ('token_get', 'token_request', 'token_put',
+    'token_put_all', 'token_renew', 'token_fence')
     AND pronamespace = 'public'::regnamespace
 ORDER BY proname COLLATE "C";
 

@@ -9,8 +9,13 @@ CREATE ROLE regress_tl_bob;
 CREATE ROLE regress_tl_group IN ROLE regress_tl_alice;
 CREATE ROLE regress_tl_monitor IN ROLE pg_read_all_stats;
 
-\d token_holders
-\d token_waiters
+-- The columns, and their types.
+SELECT attrelid::regclass AS view, attname, format_type(atttypid, atttypmod)
+FROM pg_attribute
+WHERE attrelid IN ('token_holders'::regclass, 'token_waiters'::regclass)
+    AND attname IN ('name', 'owner', 'role', 'pid', 'scope', 'fence',
+        'acquired_at', 'expires_at', 'place', 'waiting_since', 'deadline')
+ORDER BY attrelid::regclass::text COLLATE "C", attname COLLATE "C";
 
 SET ROLE regress_tl_alice;
 SELECT token_get('s'), token_get('o', ttl => '1h', owner => 'w1');

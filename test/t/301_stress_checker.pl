@@ -238,6 +238,16 @@ wrong('early', 'a renewal that is denied', q{
 	1.4 a renew 2 k 10 5
 	1.5 a renans 2 f
 });
+right('two sessions of one owner put at a time', q{
+	1.0 a ask 1 k x 5 session
+	1.1 a ans 1 t 10 new
+	1.2 b ask 1 k x 5 session
+	1.3 b ans 1 t 10 again
+	1.4 b put 2 k 10
+	1.41 a put 2 k 10
+	1.5 b putans 2 f
+	1.5 a putans 2 t
+});
 right('a renewal that came late', q{
 	1.0 a ask 1 k x 0.5 session
 	1.1 a ans 1 t 10 new
