@@ -24,8 +24,8 @@
  * with the column's values byte for byte, without calling their types'
  * functions with a page locked.
  *
- * A slice takes about TL_SLICE, and slices take at most one part in
- * TL_SHARE of the time, so the look costs the same in large tables as in
+ * A slice takes about TL_SLICE of computing, and slices at most one part in
+ * TL_SHARE of the time, for all claimers together, so the look costs the same in large tables as in
  * small ones and only takes longer to come around.
  *
  * Locks: a page, shared, while its rows are looked at; none of ours then.
@@ -35,6 +35,8 @@
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include <time.h>
 
 #include "access/heapam.h"
 #include "access/htup_details.h"
@@ -56,9 +58,10 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #define TL_SLICE		2000	/* us */
-#define TL_SHARE		20
+#define TL_SHARE		10
 #define TL_SHARE_SHORT	2		/* when the caller has nothing else to do */
 #define TL_ROUND		(1000 * 1000)	/* rounds begin no faster, in us */
 #define TL_BUSY			(10 * 1000 * 1000)	/* a slice that takes longer died */
@@ -84,6 +87,8 @@ typedef struct TlLook
 	TlPoint		position;		/* ready rows up to here are of interest */
 	Snapshot	snapshot;
 	TlTime		started;
+	int64		cpu_started;
+	TlTime		page_read;		/* no row was looked at before */
 
 	/* columns in the table that is being read */
 	AttrNumber	id;
@@ -112,7 +117,21 @@ static void note_claimed(TlLook *look);
 static void keep_behind(TlLook *look);
 static bool note_ready(TlLook *look);
 
-/* Pages of a table that is small, or -1. */
+/*
+ * Time that this process has worked, in microseconds.  Slices are measured by
+ * it, as on a busy machine the clock also counts the others' work.
+ */
+static int64
+cpu_time(void)
+{
+	struct timespec ts;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts) != 0)
+		return tl_now();
+	return (int64) ts.tv_sec * USECS_PER_SEC + ts.tv_nsec / 1000;
+}
+
+/* Is the table small enough to be looked at as a whole? */
 static bool
 is_small(TlJobTableInfo *info)
 {
@@ -146,6 +165,7 @@ tl_look_behind(TlJobTableInfo *info, bool short_answer)
 		return look_from_start(info, short_answer);
 	small = short_answer && is_small(info);
 	look.started = tl_now();
+	look.cpu_started = cpu_time();
 
 	/* the position first, then the snapshot: see look_at_row */
 	if (!tl_position_begin_look(info, look.started + TL_BUSY, &look.state,
@@ -177,7 +197,7 @@ tl_look_behind(TlJobTableInfo *info, bool short_answer)
 	MemoryContextDelete(context);
 
 	look.state.slice_ended = tl_now();
-	look.state.slice_took = look.state.slice_ended - look.started;
+	look.state.slice_took = cpu_time() - look.cpu_started;
 	tl_position_end_look(info, &look.state);
 	return found;
 }
@@ -336,7 +356,7 @@ look_at_leaf(TlLook *look, Relation rel, bool whole)
 			work = 0;
 			CHECK_FOR_INTERRUPTS();
 			if (look->nready >= TL_ENOUGH_READY ||
-				(!whole && tl_now() >= look->started + TL_SLICE))
+				(!whole && cpu_time() >= look->cpu_started + TL_SLICE))
 				break;
 		}
 	}
@@ -351,6 +371,7 @@ look_at_page(TlLook *look, Relation rel, Buffer buffer)
 	OffsetNumber last;
 
 	look->nclaimed = 0;
+	look->page_read = tl_now();
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
 	last = PageGetMaxOffsetNumber(page);
@@ -371,15 +392,24 @@ look_at_page(TlLook *look, Relation rel, Buffer buffer)
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Is the row about to be changed, or locked against that, by somebody? */
+/*
+ * Has the row been changed since the snapshot, or is it about to be, or locked
+ * against it?  Then what becomes of it will be seen in the next round.
+ */
 static bool
-is_being_changed(HeapTupleHeader tuple)
+is_passing(HeapTupleHeader tuple)
 {
+	TransactionId xmax = HeapTupleHeaderGetRawXmax(tuple);
+
+	/* a multitransaction is mostly one of foreign keys, which only share */
 	if ((tuple->t_infomask & HEAP_XMAX_INVALID) ||
 		(tuple->t_infomask & HEAP_XMAX_IS_MULTI) ||
 		HEAP_XMAX_IS_KEYSHR_LOCKED(tuple->t_infomask))
 		return false;
-	return TransactionIdIsInProgress(HeapTupleHeaderGetRawXmax(tuple));
+	if (TransactionIdIsInProgress(xmax))
+		return true;
+	return !HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask) &&
+		TransactionIdDidCommit(xmax);
 }
 
 static bool
@@ -414,8 +444,10 @@ look_at_row(TlLook *look, TupleDesc desc, HeapTuple tuple)
 	if (isnull)
 		return;
 	ready = same_status(look, status, TL_JOB_READY);
-	if (ready ? !look->position.known || is_being_changed(tuple->t_data) :
+	if (ready ? !look->position.known :
 		!same_status(look, status, TL_JOB_CLAIMED))
+		return;
+	if (is_passing(tuple->t_data))
 		return;
 
 	id = heap_getattr(tuple, look->id, desc, &isnull);
@@ -460,7 +492,7 @@ note_claimed(TlLook *look)
 
 		if (!tl_job_sid_key(info, row->sid, &key) || key.len == 0)
 			continue;
-		if (!tl_worker_found(&key, &row->id, &info->key, look->started,
+		if (!tl_worker_found(&key, &row->id, &info->key, look->page_read,
 							 &expires))
 			look->state.dirty = true;
 		first_lapse = Min(first_lapse, expires);

@@ -177,6 +177,7 @@ tl_worker_raise(const TlKey *key, int64 n, const TlRange *range,
 		{
 			*replaced = worker->range;
 			worker->range = *range;
+			worker->changed = tl_now();
 		}
 		else if (!tl_worker_may_hold(worker) ||
 			memcmp(&worker->stamp, &type->stamp, sizeof(TlKeyStamp)) != 0)
@@ -243,13 +244,13 @@ tl_worker_found(const TlKey *key, const TlPoint *id, const TlKeyType *type,
 		if (!found)
 			worker->expires = tl_time_add(tl_now(), ttl_of(worker));
 		*expires = worker->expires;
+		if (!tl_worker_may_hold(worker) && changed)
+		{
+			unlock(worker);
+			return false;
+		}
 		if (!tl_worker_may_hold(worker))
 		{
-			if (changed)
-			{
-				unlock(worker);
-				return false;
-			}
 			worker->stamp = type->stamp;
 			worker->range = row;
 		}
@@ -272,6 +273,8 @@ tl_worker_found(const TlKey *key, const TlPoint *id, const TlKeyType *type,
 			if (tl_point_same(&wider.lo, &before.lo) &&
 				tl_point_same(&wider.hi, &before.hi))
 				return true;
+			if (changed)
+				return false;
 			continue;
 		}
 		worker->claimed++;

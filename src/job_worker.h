@@ -42,7 +42,7 @@ typedef struct TlWorker
 	int64		claimed;		/* rows that it may hold: never too small,
 								 * unless inexact */
 	uint64		version;		/* changes with claimed and range */
-	TlTime		changed;		/* when claimed last went down */
+	TlTime		changed;		/* when rows last left claimed or range */
 	TlKeyStamp	stamp;			/* of the range */
 	TlRange		range;			/* holds its rows; else unknown */
 	TimestampTz since;			/* first call; for display */

@@ -170,6 +170,8 @@ my %stop = (
 	  sub { $w->one("SELECT pg_terminate_backend(" . $_[0]->pid . ")") });
 
 subtest 'who was stopped holds nothing; the rest are served in order' => sub {
+	my $A = session($node);
+	my @s = map { session($node) } 0 .. 2;
 	for my $holder (qw(session owner))
 	{
 		for my $waiter (qw(session transaction owner))
@@ -180,8 +182,6 @@ subtest 'who was stopped holds nothing; the rest are served in order' => sub {
 				{
 					my $mix = "$holder hold, $waiter waiters, "
 					  . "place " . ($victim + 1) . " $how";
-					my $A = session($node);
-					my @s = map { session($node) } 0 .. 2;
 					$A->query($kind{$holder}{get}->('a'));
 					start_wait($s[$_], $waiter, $_) for 0 .. 2;
 					$stop{$how}->($s[$victim]);
@@ -206,7 +206,7 @@ subtest 'who was stopped holds nothing; the rest are served in order' => sub {
 					}
 					is($w->one("SELECT count(*) FROM token_holders"),
 						'0', 'nobody holds anything');
-					$_->quit for @s, $A;
+					$s[$victim] = session($node) if $how eq 'terminated';
 				}
 			}
 		}
@@ -214,10 +214,10 @@ subtest 'who was stopped holds nothing; the rest are served in order' => sub {
 	nothing_left('nothing is left');
 };
 
-subtest 'the holder dies and the head is stopped at the same time' => sub {
-	for my $round (1 .. (full_run() ? 200 : 40))
+subtest 'the token is put and the head is cancelled at the same time' => sub {
+	my ($A, $B, $C) = map { session($node) } 1 .. 3;
+	for my $round (1 .. (full_run() ? 500 : 100))
 	{
-		my ($A, $B, $C) = map { session($node) } 1 .. 3;
 		my $lease = $round % 2;
 		$A->query($lease ? "SELECT token_get('k', ttl => '1h', owner => 'wa')"
 			: "SELECT token_get('k')");
@@ -246,8 +246,6 @@ subtest 'the holder dies and the head is stopped at the same time' => sub {
 		}
 		is($C->answer, 't', 'C is next');
 		is($C->one("SELECT token_put('k', owner => 'wc')"), 't', 'C puts');
-		$_->quit for $A, $B, $C;
-		until_gone($w, map { $_->pid } $A, $B, $C);
 	}
 	nothing_left('nothing is left');
 };
@@ -358,6 +356,146 @@ subtest 'P13, P29: who has it, and who waits' => sub {
 		[ [undef] ], 'an endless wait has no deadline');
 	answers($A, "token_put('nightly', owner => 'w1')", 't');
 	is($B->answer, 't', 'B has it');
+};
+
+subtest 'a bounded wait that ends as the token comes free' => sub {
+	# Whatever the answer is, it is true, and no lock of the line stays behind:
+	# the next one would wait for it until that session ends.
+	my ($A, $B, $C) = map { session($node) } 1 .. 3;
+	my ($granted, $refused, $failed, $stranded) = (0, 0, 0, 0);
+	for my $round (1 .. (full_run() ? 3000 : 400))
+	{
+		my $lease = $round % 2;
+		my $ms = 1 + $round % 3;
+		my $by_setting = $round % 5 == 0;
+		$A->query($lease ? "SELECT token_get('k', ttl => '1h', owner => 'wa')"
+			: "SELECT token_get('k')");
+		$B->query("SET lock_timeout = '$ms ms'") if $by_setting;
+		$B->send($by_setting ? "SELECT token_get('k', wait => NULL)"
+			: "SELECT token_get('k', wait => '$ms ms')");
+		# About as long as B waits.
+		sleep $ms * (0.9 + rand(0.3)) / 1000;
+		$A->query($lease ? "SELECT token_put('k', owner => 'wa')"
+			: "SELECT token_put('k')");
+		my $res = $B->result;
+		my $t = !$res->{error} && $res->{rows}[0][0] eq 't';
+		$B->query("RESET lock_timeout") if $by_setting;
+		if ($t)
+		{
+			$granted++;
+			$B->one("SELECT token_put('k')") eq 't'
+			  or fail("round $round: granted, and not held");
+		}
+		else
+		{
+			$res->{error} ? $failed++ : $refused++;
+			!defined $B->one("SELECT token_fence('k')")
+			  or fail("round $round: not granted, and held");
+		}
+		$C->one("SELECT token_get('k', owner => 'wc')") eq 't'
+		  && $C->one("SELECT token_put('k', owner => 'wc')") eq 't'
+		  or fail("round $round: not free");
+		$stranded += $w->one("SELECT count(*) FROM pg_locks
+			WHERE locktype = 'advisory'");
+	}
+	is($stranded, 0, 'no lock was left behind');
+	note("granted $granted, refused $refused, failed $failed");
+	cmp_ok($granted, '>', 5, 'some were granted');
+	cmp_ok($refused + $failed, '>', 5, 'some were not');
+};
+
+subtest 'waits at the limits of what a timer can count' => sub {
+	my ($A, $B, $C) = map { session($node) } 1 .. 3;
+	for my $holder (qw(session owner))
+	{
+		$A->query($kind{$holder}{get}->('a'));
+		waits($w, $B, "token_get('k', wait => '100 years')");
+		waits($w, $C, "token_get('k', wait => '30 days', owner => 'wc')");
+		is($kind{$holder}{put}->($A, 'a'), 't', 'A puts');
+		is($B->answer, 't', 'B has it');
+		answers($B, "token_put('k')", 't');
+		is($C->answer, 't', 'C has it');
+		answers($C, "token_put('k', owner => 'wc')", 't');
+		# The shortest of waits ends.
+		$A->query($kind{$holder}{get}->('a'));
+		for my $wait ('1us', '999us', '0.4 ms', '1ms')
+		{
+			my $res = $B->send("SELECT token_get('k', wait => '$wait')")->result(10);
+			is($res->{rows}[0][0], 'f', "$holder: wait $wait");
+		}
+		is($kind{$holder}{put}->($A, 'a'), 't', 'A puts');
+	}
+};
+
+subtest 'waits inside of cursors, functions and savepoints' => sub {
+	my ($A, $B) = map { session($node) } 1 .. 2;
+	$node->safe_psql('postgres', q{
+		CREATE FUNCTION careful(s text) RETURNS text LANGUAGE plpgsql AS $$
+		BEGIN
+			RETURN token_get('k', wait => '10s', scope => s);
+		EXCEPTION WHEN query_canceled THEN
+			RETURN 'canceled';
+		WHEN lock_not_available THEN
+			RETURN 'timeout';
+		END $$});
+	for my $holder (qw(session owner))
+	{
+		for my $scope (qw(session transaction))
+		{
+			my $mix = "$holder hold, $scope scope";
+			# The wait is in a portal with a resource owner of its own.
+			$A->query($kind{$holder}{get}->('a'));
+			$B->query("BEGIN");
+			$B->query("DECLARE c CURSOR FOR
+				SELECT token_get('k', wait => '10s', scope => '$scope')
+				FROM generate_series(1, 2)");
+			$B->send("FETCH c");
+			until_asleep($w, $B);
+			is($kind{$holder}{put}->($A, 'a'), 't', 'A puts');
+			is($B->answer, 't', "$mix: in a cursor");
+			$B->query("CLOSE c");
+			answers($A, "token_get('k')", 'f', 'closed, and still held');
+			$B->query("COMMIT");
+			answers($B, "token_put('k')", $scope eq 'session' ? 't' : 'f');
+
+			# In a savepoint that is rolled back.
+			$A->query($kind{$holder}{get}->('a'));
+			$B->query("BEGIN");
+			$B->query("SAVEPOINT s");
+			waits($w, $B, "token_get('k', wait => '10s', scope => '$scope')");
+			is($kind{$holder}{put}->($A, 'a'), 't', 'A puts');
+			is($B->answer, 't', "$mix: in a savepoint");
+			$B->query("ROLLBACK TO s");
+			answers($A, "token_get('k', owner => 'wa')",
+				$scope eq 'session' ? 'f' : 't');
+			$B->query("COMMIT");
+			$A->query("SELECT token_put('k', owner => 'wa')");
+			$B->query("SELECT token_put('k')");
+
+			# Under an exception block: granted, cancelled, timed out.
+			$A->query($kind{$holder}{get}->('a'));
+			$B->query("BEGIN");
+			waits($w, $B, "careful('$scope')");
+			$B->cancel;
+			is($B->answer, 'canceled', "$mix: cancelled and caught");
+			$B->query("SET LOCAL lock_timeout = '20ms'");
+			answers($B, "careful('$scope')", 'timeout');
+			answers($B, "current_setting('lock_timeout')", '20ms');
+			answers($B, "token_fence('k')", undef);
+			$B->query("SET LOCAL lock_timeout = 0");
+			waits($w, $B, "careful('$scope')");
+			is($kind{$holder}{put}->($A, 'a'), 't', 'A puts');
+			is($B->answer, 'true', 'and granted');
+			$B->query("COMMIT");
+			answers($A, "token_get('k', owner => 'wa')",
+				$scope eq 'session' ? 'f' : 't', 'held or not');
+			$A->query("SELECT token_put('k', owner => 'wa')");
+			$B->query("SELECT token_put('k')");
+		}
+	}
+	is_deeply([ $A->notices, $B->notices ], [], 'nobody was warned of anything');
+	is($w->one("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
+		'0', 'no lock is left');
 };
 
 subtest 'two sessions of one named owner behind a lease' => sub {

@@ -91,6 +91,18 @@ my ($again) = fill($A, 'm', ", owner => 'w1', ttl => '1h'");
 cmp_ok($again, '>=', $n * 0.9, "room for as many after all was put: $again");
 $A->query("SELECT token_put_all(owner => 'w1')");
 
+# Names come and go: each leaves the room that it took.
+answers($A, "(SELECT bool_and(token_get('c' || i) AND token_put('c' || i))
+	FROM generate_series(1, 20000) i)", 't', 'many names, one after the other');
+answers($A, "(SELECT bool_and(token_get('c' || i, owner => 'w1', ttl => '1us'))
+	FROM generate_series(1, 20000) i)", 't', 'many leases that lapse at once');
+answers($A, "(SELECT bool_or(token_get('c' || i, wait => '1us'))
+	FROM generate_series(1, 100) i
+	WHERE token_get('c' || i, owner => 'w1', ttl => '1h'))", 'f',
+	'many waits that come to nothing');
+$A->query("SELECT token_put_all(owner => 'w1')");
+answers($B, "(SELECT count(*) FROM token_holders)", '0', 'all are gone');
+
 # So does the lapse of leases, with no call by anybody.
 ($again) = fill($A, 'l', ", owner => 'w1', ttl => '3s'");
 my $end = time + 10;
