@@ -21,8 +21,9 @@
 #include "database.h"
 #include "drop.h"
 #include "miscadmin.h"
-#include "session.h"
+#include "shmem.h"
 #include "stats.h"
+#include "token.h"
 
 static object_access_hook_type prev_object_access = NULL;
 
@@ -60,7 +61,7 @@ tl_drop_note_database(Oid database)
 	static bool registered = false;
 
 	/* now, because the callback may not allocate */
-	tl_session_attach();
+	tl_shmem_attach();
 	if (!registered)
 	{
 		RegisterXactCallback(on_xact, NULL);

@@ -16,7 +16,8 @@
 extern void tl_drop_init(void);
 
 /*
- * A database is about to be dropped by this transaction.  What is kept of it
+ * A database is about to be dropped by this transaction.  To be called before
+ * the drop, which cannot be undone any more when it is done.  What is kept of it
  * in shared memory goes when the transaction commits.
  */
 extern void tl_drop_note_database(Oid database);

@@ -349,26 +349,33 @@ bool
 tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 {
 	TlToken    *token = tl_token_lock(key, false);
-	TlHolder   *holder;
-	TlHold	   *hold;
-	bool		mine;
-	bool		guarded;
+	TlHolder   *holder = NULL;
+	bool		ours = !owner->named && fence == 0;
+	bool		guarded = false;
 
-	if (!token)
-		return false;
-	holder = find_grant(token, owner, fence);
-	mine = holder && holder->scope != TL_SCOPE_OWNER;
-	guarded = holder && tl_guard_has(holder->fence);
-	if (holder && !guarded)
-		tl_grant_end(token, holder);
-	tl_token_unlock(token);
+	if (token)
+	{
+		holder = find_grant(token, owner, fence);
+		if (holder)
+		{
+			ours = holder->scope != TL_SCOPE_OWNER;
+			guarded = tl_guard_has(holder->fence);
+			if (!guarded)
+				tl_grant_end(token, holder);
+		}
+		tl_token_unlock(token);
+	}
 	if (guarded)
 		tl_guard_error_put(key);
 
-	/* only then the lock: who gets it looks at the entry */
-	if (mine)
+	/*
+	 * Only then the lock: who gets it looks at the entry.  What is left of a
+	 * grant of ours that has lapsed or was broken goes by the way.
+	 */
+	if (ours)
 	{
-		hold = hash_search(holds, key, HASH_FIND, NULL);
+		TlHold	   *hold = hash_search(holds, key, HASH_FIND, NULL);
+
 		if (hold)
 		{
 			drop_hold_lock(hold);
@@ -601,6 +608,7 @@ release_transaction_holds(SubTransactionId subid)
 		pending = NULL;
 	}
 	tl_wait_abort();
+	tl_several_abort(subid);
 }
 
 static void
@@ -678,7 +686,7 @@ on_session_exit(int code, Datum arg)
 	TlHold	   *hold;
 
 	tl_wait_abandon();
-	tl_several_abandon();
+	tl_several_abort(InvalidSubTransactionId);
 	/* the hold locks go with all the session's locks, a little later */
 	hash_seq_init(&status, holds);
 	while ((hold = hash_seq_search(&status)) != NULL)

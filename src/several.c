@@ -9,8 +9,8 @@
  * While it waits for the rest, what it got must not lapse, and all leases are
  * to start together.  So new grants are untimed until all are there, named
  * owners' too, which would then outlive this session: they are remembered, and
- * given back on refusal, error, and by the exit callback.  What the owner held
- * before is neither put nor renewed when that happens.
+ * given back on refusal, and by the callbacks at an abort and at exit.  What
+ * the owner held before is neither put nor renewed when that happens.
  *
  * Copyright (c) 2026, the tokenlock authors
  *
@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "clock.h"
 #include "session.h"
 #include "several.h"
@@ -31,10 +32,11 @@ typedef struct TlMember
 	bool		taken;			/* by this call, not before it */
 } TlMember;
 
-/* The list of a call under way. */
+/* The list of a call under way, and where the call was made. */
 static TlMember *members = NULL;
 static int	nmembers = 0;
 static TlOwner members_owner;
+static SubTransactionId members_in;
 
 static bool take_all(const TlKey *keys, int n, const TlRequest *template,
 					 TlTime deadline);
@@ -67,31 +69,22 @@ tl_several_get(TlKey *keys, int n, const TlRequest *template)
 									 Max(distinct, 1) * sizeof(TlMember));
 	nmembers = 0;
 	members_owner = template->owner;
-	PG_TRY();
+	members_in = GetCurrentSubTransactionId();
+
+	/*
+	 * A lease that was held before may lapse meanwhile.  It is not for this
+	 * call to hold it back; begin anew while there is time.
+	 */
+	do
 	{
-		/*
-		 * A lease that was held before may lapse meanwhile.  It is not for
-		 * this call to hold it back; begin anew while there is time.
-		 */
-		do
-		{
-			got = take_all(keys, distinct, template, deadline) &&
-				restart_all(template->ttl);
-			if (!got)
-				give_back();
-		} while (!got && tl_now() < deadline);
-	}
-	PG_CATCH();
-	{
-		give_back();
-		pfree(members);
-		members = NULL;
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+		got = take_all(keys, distinct, template, deadline) &&
+			restart_all(template->ttl);
+		if (!got)
+			give_back();
+	} while (!got && tl_now() < deadline);
+
 	pfree(members);
 	members = NULL;
-	nmembers = 0;
 	return got;
 }
 
@@ -163,8 +156,12 @@ give_back(void)
 }
 
 void
-tl_several_abandon(void)
+tl_several_abort(SubTransactionId subid)
 {
-	if (members != NULL)
-		give_back();
+	if (members == NULL ||
+		(subid != InvalidSubTransactionId && subid != members_in))
+		return;
+	give_back();
+	pfree(members);
+	members = NULL;
 }

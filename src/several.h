@@ -18,7 +18,11 @@
  */
 extern bool tl_several_get(TlKey *keys, int n, const TlRequest *template);
 
-/* Give back what a session had so far that dies in the middle. */
-extern void tl_several_abandon(void);
+/*
+ * Give back what a call has taken so far that was ended by an error: at the
+ * abort of that subtransaction, or (InvalidSubTransactionId) of the whole
+ * transaction, or at exit.
+ */
+extern void tl_several_abort(SubTransactionId subid);
 
 #endif							/* TOKENLOCK_SEVERAL_H */

@@ -103,11 +103,15 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	Node	   *statement = pstmt->utilityStmt;
 	bool		discard_all = IsA(statement, DiscardStmt) &&
 		((DiscardStmt *) statement)->target == DISCARD_ALL;
-	Oid			dropped = InvalidOid;
 
-	/* afterwards its oid could not be found any more */
 	if (IsA(statement, DropdbStmt))
-		dropped = get_database_oid(((DropdbStmt *) statement)->dbname, true);
+	{
+		Oid			database;
+
+		database = get_database_oid(((DropdbStmt *) statement)->dbname, true);
+		if (OidIsValid(database))
+			tl_drop_note_database(database);
+	}
 
 	if (prev_process_utility)
 		prev_process_utility(pstmt, queryString, readOnlyTree, context,
@@ -119,6 +123,4 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	/* only after it succeeded: it is refused in a transaction block */
 	if (discard_all)
 		tl_session_discard();
-	if (OidIsValid(dropped))
-		tl_drop_note_database(dropped);
 }
