@@ -15,6 +15,12 @@ CREATE FUNCTION wrong_put_all() RETURNS bigint
 LANGUAGE plpgsql PARALLEL SAFE AS 'BEGIN RETURN token_put_all(); END';
 CREATE FUNCTION wrong_renew(text) RETURNS boolean
 LANGUAGE plpgsql PARALLEL SAFE AS 'BEGIN RETURN token_renew($1); END';
+CREATE FUNCTION wrong_guard(text) RETURNS bigint
+LANGUAGE plpgsql PARALLEL SAFE AS 'BEGIN RETURN token_guard($1); END';
+CREATE FUNCTION wrong_get_all(text[]) RETURNS boolean
+LANGUAGE plpgsql PARALLEL SAFE AS 'BEGIN RETURN token_get_all($1); END';
+CREATE FUNCTION wrong_break(text) RETURNS boolean
+LANGUAGE plpgsql PARALLEL SAFE AS 'BEGIN RETURN token_break($1, 1); END';
 CREATE FUNCTION parallel_mode(mode text) RETURNS text
 LANGUAGE sql AS $$
     SELECT set_config(name, mode, false) FROM pg_settings
@@ -32,6 +38,9 @@ SELECT wrong_request('x');
 SELECT wrong_put('k');
 SELECT wrong_put_all();
 SELECT wrong_renew('k');
+SELECT wrong_guard('k');
+SELECT wrong_get_all('{k,x}');
+SELECT wrong_break('k');
 \set VERBOSITY default
 SELECT parallel_mode('off');
 
@@ -44,9 +53,11 @@ SELECT wrong_get('x'), wrong_renew('x'), wrong_put('x'), wrong_put_all();
 -- How the functions are labelled.
 SELECT proname, provolatile, proparallel, proisstrict, prosecdef
 FROM pg_proc WHERE proname IN ('token_get', 'token_request', 'token_put',
-    'token_put_all', 'token_renew', 'token_fence')
+    'token_put_all', 'token_renew', 'token_fence', 'token_guard',
+    'token_get_all', 'token_break')
     AND pronamespace = 'public'::regnamespace
 ORDER BY proname COLLATE "C";
 
 DROP FUNCTION wrong_get(text), wrong_request(text), wrong_put(text),
-    wrong_put_all(), wrong_renew(text), parallel_mode(text);
+    wrong_put_all(), wrong_renew(text), wrong_guard(text),
+    wrong_get_all(text[]), wrong_break(text), parallel_mode(text);

@@ -13,8 +13,8 @@ CREATE ROLE regress_tl_monitor IN ROLE pg_read_all_stats;
 SELECT attrelid::regclass AS view, attname, format_type(atttypid, atttypmod)
 FROM pg_attribute
 WHERE attrelid IN ('token_holders'::regclass, 'token_waiters'::regclass)
-    AND attname IN ('name', 'owner', 'role', 'pid', 'scope', 'fence',
-        'acquired_at', 'expires_at', 'place', 'waiting_since', 'deadline')
+    AND attname IN ('name', 'owner', 'role', 'pid', 'scope', 'shared',
+        'fence', 'acquired_at', 'expires_at', 'place', 'waiting_since', 'deadline')
 ORDER BY attrelid::regclass::text COLLATE "C", attname COLLATE "C";
 
 SET ROLE regress_tl_alice;
