@@ -113,6 +113,8 @@ is_upgrade(const TlHolder *mine, const TlRequest *request)
 /*
  * Do the holders leave room for the request?  "mine" is the owner's own
  * shared hold if the request is an upgrade, which does not count, else NULL.
+ * It counts while it is pinned: another session of its owner commits under
+ * the guard of that very grant.
  */
 static bool
 has_room(TlToken *token, const TlRequest *request, const TlHolder *mine)
@@ -122,7 +124,7 @@ has_room(TlToken *token, const TlRequest *request, const TlHolder *mine)
 
 	foreach_holder(holder, token)
 	{
-		if (holder == mine)
+		if (holder == mine && holder->pins == 0)
 			continue;
 		if (request->shared != (holder->capacity == 0))
 			return false;
@@ -130,6 +132,14 @@ has_room(TlToken *token, const TlRequest *request, const TlHolder *mine)
 		least = Min(least, holder->capacity);
 	}
 	return request->shared || held < least;
+}
+
+/* Asking for the longer scope lengthens the hold. */
+static void
+lengthen_scope(TlHolder *mine, const TlRequest *request)
+{
+	if (request->scope > mine->scope)
+		mine->scope = request->scope;
 }
 
 TlAnswer
@@ -145,11 +155,9 @@ tl_grant_try(TlToken *token, TlRequest *request, uint64 hold_serial,
 
 	*fence_missing = false;
 	memset(grant, 0, sizeof(*grant));
-	/* asking for the longer scope lengthens the hold */
-	if (mine && request->scope > mine->scope)
-		mine->scope = request->scope;
 	if (mine && !is_upgrade(mine, request))
 	{
+		lengthen_scope(mine, request);
 		tl_grant_restart(token, mine, ttl, grant);
 		return TL_ANSWER_AGAIN;
 	}
@@ -171,7 +179,8 @@ tl_grant_try(TlToken *token, TlRequest *request, uint64 hold_serial,
 		holder = mine;
 		if (ttl == 0)
 			ttl = holder->ttl;
-		grant->upgraded = true;
+		lengthen_scope(holder, request);
+		grant->upgraded_from = holder->fence;
 	}
 	else
 	{
@@ -272,14 +281,17 @@ static void
 remove_lapsed(TlToken *token, TlHolder *holder)
 {
 	if (token->key.database == MyDatabaseId)
-		tl_stats_count(&token->key, TL_EVENT_EXPIRY, 1);
+		tl_stats_ended(&token->key, TL_EVENT_EXPIRY,
+					   holder->expires - holder->acquired);
 	remove_holder(token, holder);
 }
 
 void
-tl_grant_end(TlToken *token, TlHolder *holder)
+tl_grant_end(TlToken *token, TlHolder *holder, TlEvent how)
 {
-	tl_stats_put(&token->key, tl_token_now() - holder->acquired);
+	/* not of a database that is being dropped */
+	if (token->key.database == MyDatabaseId)
+		tl_stats_ended(&token->key, how, tl_token_now() - holder->acquired);
 	if (holder->pins == 0)
 		remove_holder(token, holder);
 	else
@@ -313,8 +325,8 @@ tl_grant_unpin(TlToken *token, TlHolder *holder)
 		remove_holder(token, holder);
 	else if (has_lapsed(holder))
 		remove_lapsed(token, holder);
-	else if (holder->expires != TL_NEVER)
-		tl_token_wake(token);	/* the clock counts again */
+	else
+		tl_token_wake(token);	/* the clock counts again; an upgrade may go on */
 }
 
 /* Does not ask for the time where nothing can lapse. */

@@ -12,6 +12,7 @@
 #ifndef TOKENLOCK_GRANT_H
 #define TOKENLOCK_GRANT_H
 
+#include "stats.h"
 #include "token.h"
 
 /*
@@ -52,8 +53,11 @@ extern bool tl_grant_keeps_lock(const TlRequest *request);
 extern void tl_grant_restart(TlToken *token, TlHolder *holder, TlTime ttl,
 							 TlGrant *grant);
 
-/* End a grant: remove it or, if it is pinned, mark it.  Wakes the line. */
-extern void tl_grant_end(TlToken *token, TlHolder *holder);
+/*
+ * End a grant, by a put or a break: remove it or, if it is pinned, mark it.
+ * Wakes the line.
+ */
+extern void tl_grant_end(TlToken *token, TlHolder *holder, TlEvent how);
 
 /* Give a grant a new hold lock, or none (0).  Wakes the line. */
 extern void tl_grant_set_hold(TlToken *token, TlHolder *holder,

@@ -115,6 +115,27 @@ tl_guard_has(uint64 fence)
 	return false;
 }
 
+/*
+ * The owner had the token all the time, so nobody that it excludes had it
+ * meanwhile.  But those that it shared the token with may have committed, and
+ * an old snapshot lacks that: there the guard fails.
+ */
+void
+tl_guard_upgraded(uint64 from, uint64 to)
+{
+	slist_iter	iter;
+
+	if (IsolationUsesXactSnapshot())
+		return;
+	slist_foreach(iter, &guards)
+	{
+		TlGuard    *guard = slist_container(TlGuard, node, iter.cur);
+
+		if (guard->fence == from)
+			guard->fence = to;
+	}
+}
+
 bool
 tl_guard_any(void)
 {

@@ -23,6 +23,9 @@ extern uint64 tl_guard_add(const TlKey *key, const TlOwner *owner,
 extern bool tl_guard_has(uint64 fence);
 extern bool tl_guard_any(void);
 
+/* An upgrade has replaced the grant by another of its owner. */
+extern void tl_guard_upgraded(uint64 from, uint64 to);
+
 /* The error for a put of a grant that guards the transaction. */
 extern void tl_guard_error_put(const TlKey *key) pg_attribute_noreturn();
 

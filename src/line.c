@@ -249,6 +249,21 @@ tl_line_kick(TlToken *token, const TlOwner *owner, int *procnos, int max)
 	return n;
 }
 
+void
+tl_line_remove_places(TlToken *token)
+{
+	TlWaiter   *next;
+
+	for (TlWaiter *waiter = tl_waiter_at(token->waiters);
+		 waiter != NULL;
+		 waiter = next)
+	{
+		next = tl_waiter_at(waiter->next);
+		if (waiter->standing == TL_STANDING_PLACE && waiter->procno < 0)
+			tl_line_remove(token, waiter);
+	}
+}
+
 /* Does not ask for the time where nothing can lapse. */
 void
 tl_line_remove_lapsed(TlToken *token)

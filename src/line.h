@@ -57,6 +57,9 @@ extern void tl_line_vacate(TlToken *token, TlWaiter *place, TlTime keep);
 extern int	tl_line_kick(TlToken *token, const TlOwner *owner,
 						 int *procnos, int max);
 
+/* Remove all places on which no session sleeps; for token.c. */
+extern void tl_line_remove_places(TlToken *token);
+
 /* Remove places that have lapsed; for token.c. */
 extern void tl_line_remove_lapsed(TlToken *token);
 

@@ -143,11 +143,14 @@ tl_session_get(TlRequest *request)
 	TlAnswer	answer;
 
 	tl_stats_prepare(&request->key);
-	tl_stats_count(&request->key, TL_EVENT_GET, 1);
+	if (!request->made_again)
+		tl_stats_count(&request->key, TL_EVENT_GET, 1);
 	answer = get(request);
+	if (answer == TL_ANSWER_NEW && request->grant.upgraded_from != 0)
+		tl_guard_upgraded(request->grant.upgraded_from, request->grant.fence);
 	if (answer == TL_ANSWER_NEW)
 		tl_stats_count(&request->key, TL_EVENT_GRANT, 1);
-	else if (answer != TL_ANSWER_AGAIN)
+	else if (answer != TL_ANSWER_AGAIN && !request->goes_on)
 		tl_stats_count(&request->key, TL_EVENT_REFUSAL, 1);
 	return answer;
 }
@@ -264,7 +267,7 @@ note_grant(TlHold *hold, const TlRequest *request, TlAnswer answer,
 			set_hold_lock(hold, grant->hold_serial);
 			if (request->scope == TL_SCOPE_SESSION)
 				set_scope(hold, InvalidSubTransactionId);
-			else if (!grant->upgraded)
+			else if (grant->upgraded_from == 0)
 				set_scope(hold, GetCurrentSubTransactionId());
 			/* an upgrade, or a lease that it had and that lapsed just before */
 			if (hold->hold_serial == 0 && grant->expires == TL_NEVER &&
@@ -361,7 +364,7 @@ tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 			ours = holder->scope != TL_SCOPE_OWNER;
 			guarded = tl_guard_has(holder->fence);
 			if (!guarded)
-				tl_grant_end(token, holder);
+				tl_grant_end(token, holder, TL_EVENT_PUT);
 		}
 		tl_token_unlock(token);
 	}
@@ -385,6 +388,13 @@ tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 	return holder != NULL;
 }
 
+void
+tl_session_check_put(const TlKey *key, const TlOwner *owner)
+{
+	if (tl_guard_any() && tl_guard_has(tl_session_fence(key, owner)))
+		tl_guard_error_put(key);
+}
+
 int64
 tl_session_put_all(void)
 {
@@ -392,19 +402,23 @@ tl_session_put_all(void)
 	TlHold	   *hold;
 	int64		n = 0;
 
+	if (tl_guard_any())
+	{
+		/* before any is put */
+		hash_seq_init(&status, holds);
+		while ((hold = hash_seq_search(&status)) != NULL)
+		{
+			if (tl_guard_has(hold->fence))
+			{
+				hash_seq_term(&status);
+				tl_guard_error_put(&hold->key);
+			}
+		}
+	}
 	hash_seq_init(&status, holds);
 	while ((hold = hash_seq_search(&status)) != NULL)
-	{
-		if (tl_guard_has(hold->fence))
-		{
-			TlKey		key = hold->key;
-
-			hash_seq_term(&status);
-			tl_guard_error_put(&key);
-		}
 		if (release_hold(hold))
 			n++;
-	}
 	return n;
 }
 
@@ -441,6 +455,8 @@ tl_session_put_all_of(const TlOwner *owner)
 
 	list.keys = palloc(list.allocated * sizeof(TlKey));
 	tl_token_visit(collect_key, &list);
+	for (int i = 0; i < list.n; i++)
+		tl_session_check_put(&list.keys[i], owner);
 	for (int i = 0; i < list.n; i++)
 		if (tl_session_put(&list.keys[i], owner, 0))
 			n++;
@@ -494,6 +510,21 @@ tl_session_fence(const TlKey *key, const TlOwner *owner)
 }
 
 bool
+tl_session_shares(const TlKey *key, const TlOwner *owner)
+{
+	TlToken    *token = tl_token_lock(key, false);
+	TlHolder   *holder;
+	bool		shared;
+
+	if (!token)
+		return false;
+	holder = tl_grant_of(token, owner, 0);
+	shared = holder && holder->capacity == 0;
+	tl_token_unlock(token);
+	return shared;
+}
+
+bool
 tl_session_break(const TlKey *key, uint64 fence, TlBroken *broken)
 {
 	TlToken    *token = tl_token_lock(key, false);
@@ -516,8 +547,7 @@ tl_session_break(const TlKey *key, uint64 fence, TlBroken *broken)
 			head = token->head_procno;
 			tl_line_waiter_of(token, head)->kicked = true;
 		}
-		tl_stats_count(key, TL_EVENT_BREAK, 1);
-		tl_grant_end(token, holder);
+		tl_grant_end(token, holder, TL_EVENT_BREAK);
 	}
 	else
 		holder = NULL;
@@ -569,7 +599,7 @@ remove_grant(const TlHold *hold)
 	owner.pid = MyProcPid;
 	holder = tl_grant_of(token, &owner, hold->fence);
 	if (holder)
-		tl_grant_end(token, holder);
+		tl_grant_end(token, holder, TL_EVENT_PUT);
 	tl_token_unlock(token);
 	return holder != NULL;
 }

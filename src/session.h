@@ -32,6 +32,9 @@ extern TlAnswer tl_session_get(TlRequest *request);
 extern bool tl_session_put(const TlKey *key, const TlOwner *owner,
 						   uint64 fence);
 
+/* Raise an error when the owner's grant guards this transaction. */
+extern void tl_session_check_put(const TlKey *key, const TlOwner *owner);
+
 /* Give back all tokens of this session; returns how many they were. */
 extern int64 tl_session_put_all(void);
 
@@ -47,6 +50,9 @@ extern bool tl_session_renew(const TlKey *key, const TlOwner *owner,
 
 /* The fence of the owner's grant; 0 when there is none. */
 extern uint64 tl_session_fence(const TlKey *key, const TlOwner *owner);
+
+/* Is the owner's grant a shared one?  False when there is none. */
+extern bool tl_session_shares(const TlKey *key, const TlOwner *owner);
 
 /* What token_break ended, for the log. */
 typedef struct TlBroken

@@ -20,6 +20,7 @@
 
 #include "access/xact.h"
 #include "clock.h"
+#include "describe.h"
 #include "session.h"
 #include "several.h"
 #include "utils/memutils.h"
@@ -103,6 +104,12 @@ take_all(const TlKey *keys, int n, const TlRequest *template,
 		member->fence = tl_session_fence(&keys[i], &template->owner);
 		if (member->fence != 0)
 		{
+			if (tl_session_shares(&keys[i], &template->owner))
+				ereport(ERROR,
+						(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						 errmsg("token \"%s\" is held shared", tl_key_name(&keys[i])),
+						 errdetail("Several tokens are taken to have them alone, and a failure could not undo that."),
+						 errhint("Put it first, or use token_get to have it alone.")));
 			nmembers++;
 			continue;
 		}

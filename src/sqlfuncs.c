@@ -106,7 +106,7 @@ request_token(FunctionCallInfo fcinfo, TlRequest *request)
 	get_sharing(fcinfo, 4, request);
 	request->scope = get_scope(fcinfo, 6, request->owner.named);
 	request->keep_place = get_keep_place(fcinfo, 7, request->owner.named);
-	request->untimed = false;
+	request->untimed = request->goes_on = request->made_again = false;
 	return tl_session_get(request);
 }
 
@@ -158,6 +158,8 @@ tokenlock_token_put_all(PG_FUNCTION_ARGS)
 						tl_session_put_all());
 
 	keys = get_keys(fcinfo, 0, &n);
+	for (int i = 0; i < n; i++)
+		tl_session_check_put(&keys[i], &owner);
 	for (int i = 0; i < n; i++)
 		if (tl_session_put(&keys[i], &owner, 0))
 			put++;
@@ -285,14 +287,17 @@ tokenlock_token_acquire(PG_FUNCTION_ARGS)
 				 errhint("Commit first, or use token_get.")));
 
 	deadline = tl_time_add(tl_now(), request.wait);
+	request.goes_on = request.wait != 0;
 	request.wait = 0;
 	answer = tl_session_get(&request);
-	if (answer < TL_ANSWER_NEW && deadline > tl_now())
+	if (answer < TL_ANSWER_NEW && request.goes_on)
 	{
 		SPI_connect_ext(SPI_OPT_NONATOMIC);
 		SPI_commit();
 		request.wait = deadline == TL_NEVER ? TL_NEVER :
 			Max(deadline - tl_now(), 1);
+		request.goes_on = false;
+		request.made_again = true;
 		answer = tl_session_get(&request);
 		SPI_finish();
 	}

@@ -137,14 +137,14 @@ tl_stats_waited(const TlKey *key, TlTime time)
 }
 
 void
-tl_stats_put(const TlKey *key, TlTime held)
+tl_stats_ended(const TlKey *key, TlEvent how, TlTime held)
 {
 	TlBucket   *bucket = bucket_for(key);
 
-	slot->totals[TL_EVENT_PUT]++;
+	slot->totals[how]++;
 	if (bucket)
 	{
-		bucket->counts[TL_EVENT_PUT]++;
+		bucket->counts[how]++;
 		bucket->longest_hold = Max(bucket->longest_hold, held);
 	}
 }

@@ -55,7 +55,7 @@ extern void tl_stats_prepare(const TlKey *key);
 /* Count events.  Callable anywhere: it changes this session's memory only. */
 extern void tl_stats_count(const TlKey *key, TlEvent event, uint64 amount);
 extern void tl_stats_waited(const TlKey *key, TlTime time);
-extern void tl_stats_put(const TlKey *key, TlTime held);
+extern void tl_stats_ended(const TlKey *key, TlEvent how, TlTime held);
 
 /*
  * Publish what was counted by name.  Before the commit names may be added;

@@ -46,6 +46,9 @@ static Size spare_size = 0;
 static TlKey kept_key;
 static bool keeping = false;
 
+/* This process ends, and keeps neither records nor entries any more. */
+static bool leaving = false;
+
 /* tl_token_now() under the present lock; 0: not read yet. */
 static TlTime locked_at = 0;
 
@@ -116,6 +119,12 @@ tl_token_unlock(TlToken *token)
 		return;
 	}
 
+	if (leaving)
+	{
+		dshash_delete_entry(tokens_table(), token);
+		tl_shmem_count_entry(TL_TABLE_TOKENS, -1);
+		return;
+	}
 	if (keeping)
 		former = kept_key;
 	token->kept_by = tl_my_procno();
@@ -250,8 +259,9 @@ tl_token_purge(Oid database)
 			 holder = next)
 		{
 			next = tl_holder_at(holder->next);
-			tl_grant_end(token, holder);
+			tl_grant_end(token, holder, TL_EVENT_PUT);
 		}
+		tl_line_remove_places(token);
 		if (is_empty(token))
 		{
 			dshash_delete_current(&status);
@@ -297,7 +307,7 @@ tl_token_take_record(int owner_len)
 void
 tl_token_give_record(dsa_pointer record, int owner_len)
 {
-	if (DsaPointerIsValid(spare))
+	if (DsaPointerIsValid(spare) || leaving)
 		tl_shmem_free(record, record_size(owner_len));
 	else
 	{
@@ -317,6 +327,7 @@ discard_spare(void)
 void
 tl_token_discard(void)
 {
+	leaving = true;
 	discard_spare();
 	if (keeping)
 		stop_keeping(&kept_key);

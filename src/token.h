@@ -54,7 +54,8 @@ typedef struct TlGrant
 	TlTime		expires;		/* TL_NEVER: untimed */
 	uint64		hold_serial;	/* key of the hold lock it keeps; 0: none */
 	uint64		dropped_serial; /* key of the hold lock it no longer keeps */
-	bool		upgraded;		/* a shared hold became this one */
+	uint64		upgraded_from;	/* fence of the shared hold that became this
+								 * one; 0: none */
 } TlGrant;
 
 /* A request for a token. */
@@ -69,6 +70,8 @@ typedef struct TlRequest
 	bool		untimed;		/* no default for a named owner's ttl either */
 	TlTime		wait;			/* 0: answer at once; TL_NEVER: no limit */
 	TlTime		keep_place;		/* 0: keep no place in line */
+	bool		goes_on;		/* if refused, it will be made again */
+	bool		made_again;		/* it was refused a moment ago */
 	TlGrant		grant;			/* out */
 	int64		place;			/* out: in line, 1 is next; 0: none kept */
 } TlRequest;

@@ -322,7 +322,7 @@ recover(TlWait *wait, ErrorData *error)
 										   request->grant.fence);
 
 			if (mine)
-				tl_grant_end(token, mine);
+				tl_grant_end(token, mine, TL_EVENT_PUT);
 			tl_token_unlock(token);
 		}
 		tl_wait_drop_hold(request->grant.hold_serial);
