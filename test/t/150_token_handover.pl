@@ -1,5 +1,5 @@
 # Many hand-overs among many sessions: no wake-up is lost, no update is.
-# P57 P15 P24's like without lists
+# P57 P15
 
 use strict;
 use warnings FATAL => 'all';
