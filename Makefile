@@ -19,6 +19,7 @@ OBJS = \
 	src/job_key.o \
 	src/job_look.o \
 	src/job_position.o \
+	src/job_security.o \
 	src/job_sql.o \
 	src/job_table.o \
 	src/job_views.o \

@@ -41,7 +41,7 @@ static void find_own(TlClaim *claim);
 static void find_lapsed(TlClaim *claim);
 static void take_from(TlClaim *claim, const TlKey *dead);
 static bool find_ready(TlClaim *claim);
-static bool find_in_island(TlClaim *claim);
+static void find_in_island(TlClaim *claim);
 static void sort_rows(TlClaim *claim, int from, int to);
 
 static int64
@@ -95,7 +95,11 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 		if (!find_ready(&claim))
 			break;
 	if (claim.rows.n == 0)
+	{
+		if (tl_job_row_security(claim.info))
+			tl_job_check_hidden(claim.info);
 		return 0;
+	}
 	sort_rows(&claim, own, ready);
 	sort_rows(&claim, ready, claim.rows.n);
 
@@ -266,14 +270,13 @@ find_ready(TlClaim *claim)
 	TlJobFind	find = {.limit = -1};
 	int64		found;
 
-	while (claim->use_position && claim->place.has_island)
+	while (claim->use_position && claim->place.nislands > 0)
 	{
-		if (!find_in_island(claim) || remaining(claim) == 0)
-			break;
+		find_in_island(claim);
+		if (remaining(claim) == 0)
+			return false;
 	}
 
-	if (remaining(claim) == 0)
-		return false;
 	find.limit = remaining(claim);
 	if (claim->use_position && claim->place.position.known)
 	{
@@ -297,34 +300,44 @@ find_ready(TlClaim *claim)
 	return true;
 }
 
-/*
- * Look at the first island, and read the place again.  Answers whether to go
- * on with the next.
- */
-static bool
+/* The island that comes first in the key's order. */
+static TlIsland *
+first_island(TlClaim *claim)
+{
+	TlJobPlace *place = &claim->place;
+	TlIsland   *first = &place->islands[0];
+
+	for (int i = 1; i < place->nislands; i++)
+		if (tl_point_compare(&place->islands[i].range.lo, &first->range.lo,
+							 &claim->info->key) < 0)
+			first = &place->islands[i];
+	return first;
+}
+
+/* Look at the first island, and read the place again. */
+static void
 find_in_island(TlClaim *claim)
 {
-	TlIsland   *island = &claim->place.island;
+	TlIsland   *island = first_island(claim);
 	TlJobFind	find = {.limit = remaining(claim)};
+	TlPoint		last;
 
 	find.lower = island->behind_lo ? TL_LOWER_BEHIND : TL_LOWER_FROM;
 	find.lo = &island->range.lo;
 	find.hi = &island->range.hi;
 	tl_job_find(claim->info, &find, &claim->rows);
 	if (!claim->move_position)
-		return false;
-	if (remaining(claim) > 0)
-		tl_position_island_done(claim->info, &claim->place, NULL);
-	else
 	{
-		TlPoint		last;
-
+		/* the next one, without telling others */
+		*island = claim->place.islands[--claim->place.nislands];
+		return;
+	}
+	if (remaining(claim) == 0)
 		tl_point_set(&last, &claim->info->key,
 					 claim->rows.rows[claim->rows.n - 1].id);
-		tl_position_island_done(claim->info, &claim->place, &last);
-	}
+	tl_position_island_done(claim->info, island->serial,
+							remaining(claim) == 0 ? &last : NULL);
 	tl_position_read(claim->info, claim->call->state.expires, &claim->place);
-	return true;
 }
 
 static int

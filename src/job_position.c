@@ -95,9 +95,9 @@ copy_place(const TlJobTable *table, TlJobPlace *place)
 	place->epoch = table->epoch;
 	place->version = table->version;
 	place->position = table->position;
-	place->has_island = table->nislands > 0;
-	if (place->has_island)
-		place->island = table->islands[0];
+	place->nislands = table->nislands;
+	memcpy(place->islands, table->islands,
+		   sizeof(TlIsland) * table->nislands);
 	place->known = table->look.known;
 	place->next_lapse = table->next_lapse;
 }
@@ -164,11 +164,11 @@ find_island(const TlJobTable *table, uint64 serial)
 }
 
 void
-tl_position_island_done(TlJobTableInfo *info, const TlJobPlace *place,
+tl_position_island_done(TlJobTableInfo *info, uint64 serial,
 						const TlPoint *last)
 {
 	TlJobTable *table = enter(info);
-	int			i = find_island(table, place->island.serial);
+	int			i = find_island(table, serial);
 
 	if (i >= 0)
 	{

@@ -84,8 +84,8 @@ typedef struct TlJobPlace
 	uint64		epoch;
 	uint64		version;
 	TlPoint		position;
-	bool		has_island;
-	TlIsland	island;			/* look here first */
+	int			nislands;		/* look at these first */
+	TlIsland	islands[TL_ISLANDS];
 	bool		known;			/* all of the table has been looked at */
 	TlTime		next_lapse;
 } TlJobPlace;
@@ -101,11 +101,8 @@ extern void tl_position_read(TlJobTableInfo *info, TlTime lapse,
 extern void tl_position_advance(TlJobTableInfo *info, const TlJobPlace *place,
 								const TlPoint *last);
 
-/*
- * The island of the place was looked at: up to "last", or (NULL) to its end.
- */
-extern void tl_position_island_done(TlJobTableInfo *info,
-									const TlJobPlace *place,
+/* An island was looked at: up to "last", or (NULL) to its end. */
+extern void tl_position_island_done(TlJobTableInfo *info, uint64 serial,
 									const TlPoint *last);
 
 /*

@@ -382,6 +382,19 @@ describe_order(TlJobTableInfo *info, Oid collation)
 	fmgr_info_cxt(type->cmp_proc, &info->key.compare, CurrentMemoryContext);
 }
 
+/* Say more about an error of the status type's input function. */
+static void
+status_context(void *arg)
+{
+	TlJobTableInfo *info = arg;
+
+	errhint("Column \"%s\" of a job table needs a type that has the values '%s' (ready), '%s' (claimed) and '%s' (done).",
+			TL_STATUS_COLUMN, status_values[TL_JOB_READY],
+			status_values[TL_JOB_CLAIMED], status_values[TL_JOB_DONE]);
+	errcontext("values of column \"%s\" of job table %s",
+			   TL_STATUS_COLUMN, info->name);
+}
+
 /*
  * The values of the status column.  A value that the type does not know is an
  * error of its input function.
@@ -390,7 +403,12 @@ static void
 describe_statuses(TlJobTableInfo *info)
 {
 	TlJobColumn *column = &info->status;
+	ErrorContextCallback callback;
 
+	callback.callback = status_context;
+	callback.arg = info;
+	callback.previous = error_context_stack;
+	error_context_stack = &callback;
 	for (int i = 0; i < TL_JOB_STATUS_COUNT; i++)
 	{
 		info->literals[i] = psprintf("'%s'::%s", status_values[i],
@@ -400,6 +418,7 @@ describe_statuses(TlJobTableInfo *info)
 											  column->input_param,
 											  column->typmod);
 	}
+	error_context_stack = callback.previous;
 }
 
 /* Where the rows are: the table itself, or its partitions. */

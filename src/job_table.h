@@ -191,6 +191,12 @@ extern int64 tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids,
 extern int64 tl_job_find_listed(TlJobTableInfo *info, Datum sid, Datum ids,
 								Oid array_type, TlJobRows *rows);
 
+/*
+ * Raise an error if there are ready rows that the caller may see but not
+ * update (job_security.c).
+ */
+extern void tl_job_check_hidden(TlJobTableInfo *info);
+
 /* The range of some rows, as shared memory keeps it. */
 extern void tl_job_range(TlJobTableInfo *info, const TlJobRow *rows, int n,
 						 TlRange *range);

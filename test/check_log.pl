@@ -34,7 +34,10 @@
 #             grants of one name never overlap, in the order of their fences
 #   fence     a grant that was asked for after another was answered has a
 #             larger fence, and no two grants of a name have the same
-#   order     who asked after another was seen in line is not granted before it
+#   order     who asked after another was seen in line is not granted before it.
+#             (Not looked at: the waiter whose owner's other session got the token
+#             meanwhile.  It is told so, and if the token was put again before
+#             it could be, then it asks anew.)
 #   early     what certainly exists is not answered to be gone
 #   error     who got an error for a request does not hold the token
 use strict;
@@ -335,6 +338,12 @@ for my $name (sort keys %grant)
 	}
 }
 
+my %grants_of;     # name, owner -> new grants
+for my $new (grep { $_->{type} eq 'ask' && ($_->{how} // '') eq 'new' } @calls)
+{
+	push @{ $grants_of{ $new->{name} }{ $new->{owner} } }, $new;
+}
+
 #
 # Order: which request was it that was seen?  One that was under way during the
 # whole sample.
@@ -368,9 +377,23 @@ for my $s (sort { $a->{recv} <=> $b->{recv} } @seen)
 	$c->{seen_until} = $s->{sent};
 }
 
+# Did the owner of a waiting request get the token by another session?
+sub served_elsewhere
+{
+	my ($c) = @_;
+	return 0 if $c->{owner} eq '-';
+	for my $new (@{ $grants_of{ $c->{name} }{ $c->{owner} } || [] })
+	{
+		return 1
+		  if $new != $c && $new->{recv} > $c->{sent} && $new->{sent} < $c->{recv};
+	}
+	return 0;
+}
+
 my %waits;
 for my $c (grep { defined $_->{seen_from} } @calls)
 {
+	next if served_elsewhere($c);
 	push @{ $waits{ $c->{name} } }, $c;
 	$count{waited}++;
 }

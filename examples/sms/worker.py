@@ -3,8 +3,9 @@
 
 Start as many as you like, on as many machines as you like: tokenlock gives
 each message to one live worker, and what a dead one had to the others.  A
-worker that dies after sending a message, and before the database knows, is
-the one case in which it goes out again: no database can see that it went.
+worker that dies, or stands still for longer than its ttl, after sending a
+message and before the database knows, is the one case in which that goes out
+again: no database can see that it went.
 
 PGHOST, PGDATABASE etc. say where the database is.
 """

@@ -38,7 +38,7 @@ sub new
 
 	$self->{sock} = $sock;
 	my %param = (
-		user => $opt{user} // $ENV{PGUSER} // getpwuid($>),
+		user => $opt{user} // $ENV{PGUSER} // scalar(getpwuid $>),
 		database => $opt{dbname} || 'postgres',
 		application_name => $opt{app} || 'PgClient',
 		client_encoding => 'UTF8');

@@ -66,6 +66,16 @@ SELECT token_fence('k', owner => 'w1') = :f1 AS still_held;
 SELECT token_put('k', owner => 'w1');
 RESET ROLE;
 
+-- A session's grant is the session's, whatever role it has by then.
+SET ROLE regress_tl_r1;
+SELECT token_get('s');
+SET ROLE regress_tl_r2;
+SELECT token_get('s'), token_fence('s') IS NOT NULL AS held;
+SELECT role FROM token_holders;
+RESET ROLE;
+SELECT role FROM token_holders WHERE name = 's';
+SELECT token_put('s');
+
 -- A name that is somebody's token is free again for all roles afterwards.
 SELECT token_get('k', owner => 'w1');
 SELECT token_put('k', owner => 'w1');

@@ -143,3 +143,30 @@ SELECT granted, expires_at IS NOT NULL AS ends
 FROM token_request('t', ttl => '1h', scope => 'transaction');
 COMMIT;
 SELECT * FROM held;
+
+-- Taken at the very end of a transaction, by a deferred trigger.
+CREATE TEMP TABLE late (v int);
+CREATE FUNCTION pg_temp.late() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM token_get('late t', scope => 'transaction'), token_get('late s');
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON late
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION pg_temp.late();
+INSERT INTO late VALUES (1);
+SELECT * FROM held;
+SELECT token_put('late s');
+-- Inside a procedure that commits on its way.
+DO $$
+BEGIN
+    PERFORM token_get('p1', scope => 'transaction');
+    COMMIT;
+    RAISE NOTICE 'held after the commit: %', (SELECT count(*) FROM token_holders);
+    PERFORM token_get('p2', scope => 'transaction');
+    ROLLBACK;
+    RAISE NOTICE 'held after the rollback: %', (SELECT count(*) FROM token_holders);
+    PERFORM token_get('p3');
+    COMMIT;
+END $$;
+SELECT * FROM held;
+SELECT token_put('p3');

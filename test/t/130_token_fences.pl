@@ -253,6 +253,16 @@ $third->promote;
 grows($third, 'after a failover that lost the last WAL');
 $third->restart;
 grows($third, 'and a restart');
+
+# A new extension after a failover, when nothing but the clock is left.
+$third->safe_psql('postgres', 'DROP EXTENSION tokenlock');
+$third->restart;
+$third->safe_psql('postgres', 'CREATE EXTENSION tokenlock');
+TODO:
+{
+	local $TODO = 'the epoch of a failover is ahead of the clock';
+	grows($third, 'after DROP, a restart and CREATE on the promoted server');
+}
 $third->stop;
 
 done_testing();

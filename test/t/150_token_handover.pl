@@ -1,5 +1,5 @@
 # Many hand-overs among many sessions: no wake-up is lost, no update is.
-# P57 P15 P24's like without lists
+# P57 P15
 
 use strict;
 use warnings FATAL => 'all';
@@ -44,7 +44,7 @@ sub in_parallel
 # name of their own.
 for my $mix ('half of them leases', 'sessions only', 'leases only')
 {
-	my $rounds = full_run() ? 10_000 : 250;
+	my $rounds = !full_run() ? 250 : $mix =~ /half/ ? 10_000 : 1000;
 	my @got = in_parallel(
 		16,
 		sub {
@@ -125,15 +125,18 @@ for my $mix ('half of them leases', 'sessions only', 'leases only')
 		8,
 		sub {
 			my ($i, $c) = @_;
-			my $res = $c->send("SELECT token_get('lapse', wait => '30s',
-				ttl => '100ms', owner => 'w$i')")->result;
-			return "$res->{error}" if $res->{error};
-			return $res->{rows}[0][0] . sprintf ' %.4f', $res->{at};
+			# Grants are dated by the server: answers may reach us late.
+			my ($granted, $end) = $c->row(
+				"SELECT granted, extract(epoch FROM expires_at)
+				 FROM token_request('lapse', wait => '30s', ttl => '100ms',
+					owner => 'w$i')");
+			return "$granted $end";
 		});
 	my @times = sort { $a <=> $b } map { (split)[1] } grep { /^t/ } @got;
-	is(scalar @times, 8, 'each of eight gets the lease that nobody puts');
+	is(scalar @times, 8, 'each of eight gets the lease that nobody puts')
+	  or diag(join "\n", @got);
 	my @gaps = map { $times[$_] - $times[ $_ - 1 ] } 1 .. $#times;
-	is(scalar(grep { $_ < 0.095 } @gaps), 0, 'none before the one before lapsed')
+	is(scalar(grep { $_ < 0.098 } @gaps), 0, 'none before the one before lapsed')
 	  or diag("@gaps");
 	cmp_ok($times[-1] - $times[0], '<', 0.7 + 1, 'and each soon after it')
 	  or diag("@gaps");

@@ -218,6 +218,34 @@ wrong('order', 'granted while a timed-out one was still in line', q{
 	1.8 z seen 1.7 k 77
 	1.9 b ans 1 f - busy
 });
+right('overtaken after another session of its owner was served', q{
+	1.0 b open 77
+	1.0 b ask 1 k x 5 session
+	1.3 z seen 1.2 k 77
+	1.1 a ask 1 k x 5 session
+	1.35 a ans 1 t 10 new
+	1.36 a put 2 k 10
+	1.37 a putans 2 t
+	1.4 c ask 1 k - - session
+	1.5 c ans 1 t 11 new
+	1.6 c put 2 k 11
+	1.6 c putans 2 t
+	1.7 b ans 1 t 12 new
+});
+wrong('order', 'overtaken after another owner was served', q{
+	1.0 b open 77
+	1.0 b ask 1 k y 5 session
+	1.3 z seen 1.2 k 77
+	1.1 a ask 1 k x 5 session
+	1.35 a ans 1 t 10 new
+	1.36 a put 2 k 10
+	1.37 a putans 2 t
+	1.4 c ask 1 k - - session
+	1.5 c ans 1 t 11 new
+	1.6 c put 2 k 11
+	1.6 c putans 2 t
+	1.7 b ans 1 t 12 new
+});
 right('granted after the other had left', q{
 	1.0 b open 77
 	1.0 b ask 1 k - - session

@@ -1,0 +1,401 @@
+# Workers claim, finish, release, renew, roll back, fall silent and are
+# terminated, while rows are inserted late and out of order.  Everybody writes
+# down when it certainly held which row, a trigger writes down what happens to
+# the rows, and JobCheck.pm compares.  In the end every row is done, once.
+#
+# TOKENLOCK_STRESS_SECONDS sets for how long; the seed is printed, and
+# TOKENLOCK_STRESS_SEED repeats it (as far as a race can be repeated).
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+
+use JobCheck;
+use POSIX ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+use TokenlockTest;
+
+my $seconds = $ENV{TOKENLOCK_STRESS_SECONDS} || (full_run() ? 120 : 20);
+my $workers = full_run() ? 32 : 16;
+my $seed = $ENV{TOKENLOCK_STRESS_SEED} || time;
+note("seed $seed, $workers workers, $seconds s");
+
+my $node = new_server('job_stress',
+	conf => "max_connections = 100\nlog_statement = none\n"
+	  . "log_min_messages = warning\nlog_min_error_statement = panic\n"
+	  . "tokenlock.job_ttl = '1 s'\n");
+my $dir = PostgreSQL::Test::Utils::tempdir();
+my $w = session($node, app => 'watch');
+
+$w->query($_) for (
+	"CREATE TABLE jobs (id int PRIMARY KEY, status char(1) DEFAULT '0',
+		sid text, note text)",
+	"CREATE TABLE changes (n bigserial PRIMARY KEY, id int, old char(1),
+		new char(1), old_sid text, new_sid text, at float8)",
+	"CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS
+	\$\$ BEGIN
+		INSERT INTO changes (id, old, new, old_sid, new_sid, at)
+		VALUES (new.id, old.status, new.status, coalesce(old.sid, ''),
+			coalesce(new.sid, ''), extract(epoch FROM clock_timestamp()));
+		RETURN NULL;
+	END \$\$",
+	"CREATE TRIGGER note_change AFTER UPDATE ON jobs FOR EACH ROW
+		EXECUTE FUNCTION note_change()",
+	"INSERT INTO jobs SELECT i * 10 FROM generate_series(1, 500) i");
+
+#
+# A worker: a process that lives many lives, each with a sid of its own.
+#
+package Worker;
+
+use Time::HiRes qw(sleep time);
+
+sub new
+{
+	my ($class, $n) = @_;
+	my $self = bless { n => $n, life => 0, held => {} }, $class;
+	open $self->{log}, '>', "$dir/worker.$n" or die $!;
+	return $self;
+}
+
+sub begin_life
+{
+	my ($self) = @_;
+
+	# Somebody may have been terminated before it has said a word.
+	do
+	{
+		$self->{conn} = eval { main::session($node, app => 'worker') };
+		die $@ if !$self->{conn} && $@ !~ /57P01|08006/;
+	} until $self->{conn};
+	$self->{life}++;
+	$self->{sid} = "w$self->{n}.$self->{life}";
+	$self->{ttl} = (0.3, 0.6, 1.5)[ rand 3 ];
+	$self->{lease} = 0;
+	$self->{late} = 0;      # it may have lapsed, and renew has not said so
+	$self->{resume} = rand() < 0.8 ? 'true' : 'false';
+	return;
+}
+
+# The worker no longer relies on having these rows, from that time on.
+sub let_go
+{
+	my ($self, $at, @ids) = @_;
+
+	for my $id (@ids)
+	{
+		my $from = delete $self->{held}{$id} // next;
+		my $to = $at < $self->{lease} ? $at : $self->{lease};
+		printf {$self->{log}} "%s\t%d\t%.6f\t%.6f\n", $self->{sid}, $id,
+		  $from, $to
+		  if $to > $from;
+	}
+	return;
+}
+
+sub let_all_go
+{
+	my ($self, $at) = @_;
+	return $self->let_go($at, keys %{ $self->{held} });
+}
+
+# Sends a query; returns its result, or nothing when the session is gone.
+sub call
+{
+	my ($self, $sql) = @_;
+
+	$self->{sent} = time;
+	my $res = $self->{conn}->send($sql)->result(60);
+	if (my $e = $res->{error})
+	{
+		die "$self->{sid}: $e in $sql" if $e->code !~ /^(57P01|08006)$/;
+		return;
+	}
+	return $res;
+}
+
+# A call that restarts the lease, once it is answered and committed.
+sub restarted
+{
+	my ($self, $sent) = @_;
+
+	# What was held until then may have been lost, if that was too late.
+	$self->let_all_go($sent) if $sent > $self->{lease};
+	$self->{late} = 1 if $self->{lease} && time > $self->{lease};
+	$self->{lease} = $sent + $self->{ttl};
+	return;
+}
+
+sub array { return "'{" . join(',', @_) . "}'::int[]"; }
+
+sub some_held
+{
+	my ($self) = @_;
+	return grep { rand() < 0.7 } keys %{ $self->{held} };
+}
+
+sub claim
+{
+	my ($self) = @_;
+	my @done = rand() < 0.5 ? $self->some_held : ();
+	my $batch = (0, 1, 1, 3, 10, 40)[ rand 6 ];
+	my $transaction = rand() < 0.3;
+	my $back = $transaction && rand() < 0.4;
+	my $savepoint = $transaction && rand() < 0.3;
+
+	# while it is in doubt whether they are done, it does not rely on them
+	my $sent = time;
+	$self->let_go($sent, @done);
+	return if $transaction && !$self->call('BEGIN');
+	return if $savepoint && !$self->call('SAVEPOINT s');
+	my $res = $self->call("SELECT id FROM claim_jobs(NULL::jobs,
+		'$self->{sid}', $batch, done => " . array(@done) . ",
+		ttl => '$self->{ttl} s', resume => $self->{resume})") or return;
+	return if $savepoint && $back && !$self->call('ROLLBACK TO s');
+	sleep rand 0.05 if $transaction;
+	if ($transaction)
+	{
+		return if !$self->call($back && !$savepoint ? 'ROLLBACK' : 'COMMIT');
+	}
+	$self->restarted($sent);
+	return 1 if $back;
+
+	my $now = time;
+	$self->{held}{ $_->[0] } //= $now for @{ $res->{rows} };
+	return 1;
+}
+
+sub finish
+{
+	my ($self) = @_;
+	my @ids = $self->some_held;
+	my $sent = time;
+	my $asked = @ids;
+
+	$self->let_go($sent, @ids);
+	my $res = $self->call("SELECT finish_jobs('jobs', '$self->{sid}', "
+		  . array(@ids) . ')') or return;
+	my $n = $res->{rows}[0][0];
+	# nobody can have taken what it certainly held until the answer came
+	die "$self->{sid}: $n of $asked finished"
+	  if $n > $asked || ($n < $asked && time < $self->{lease});
+	$self->restarted($sent);
+	return 1;
+}
+
+sub release
+{
+	my ($self) = @_;
+	my $all = rand() < 0.3;
+	my @ids = $all ? keys %{ $self->{held} } : $self->some_held;
+	my $sent = time;
+
+	$self->let_go($sent, @ids);
+	$self->call("SELECT release_jobs('jobs', '$self->{sid}'"
+		  . ($all ? '' : ', ' . array(@ids)) . ')') or return;
+	$self->restarted($sent);
+	return 1;
+}
+
+sub renew
+{
+	my ($self) = @_;
+	my $sent = time;
+	my $res = $self->call("SELECT renew_jobs('jobs', '$self->{sid}')") or return;
+
+	if ($res->{rows}[0][0] eq 't')
+	{
+		$self->restarted($sent);
+	}
+	else
+	{
+		die "$self->{sid}: said to have lapsed, but it has not"
+		  if time < $self->{lease} && !$self->{late};
+		$self->{late} = 0;
+		$self->let_all_go($sent);
+	}
+	return 1;
+}
+
+# What it does next; false when its session is gone.
+sub act
+{
+	my ($self) = @_;
+	my $dice = rand;
+
+	return $self->claim if $dice < 0.5;
+	return $self->finish if $dice < 0.75;
+	return $self->renew if $dice < 0.9;
+	return $self->release if $dice < 0.95;
+	sleep rand 1;    # not so well, perhaps too slow
+	return 1;
+}
+
+sub run
+{
+	my ($self, $end) = @_;
+
+	while (time < $end)
+	{
+		$self->begin_life;
+		my $acts = 1 + int rand 60;
+		while ($acts-- > 0 && time < $end)
+		{
+			last if !$self->act;
+			sleep rand 0.02;
+		}
+		# It dies without a word; its lease runs on.
+		$self->{conn}->drop;
+		$self->let_all_go($self->{lease});
+	}
+	close $self->{log};
+	return;
+}
+
+package main;
+
+# Starts a process that runs some code, with a random sequence of its own.
+my @pids;
+
+sub start
+{
+	my ($n, $code) = @_;
+	my $pid = fork // die "fork: $!";
+
+	if ($pid)
+	{
+		push @pids, $pid;
+		return;
+	}
+	srand($seed + $n);
+	my $fine = eval { $code->(); 1; };
+	print STDERR "$@" if !$fine;
+	POSIX::_exit($fine ? 0 : 1);
+}
+
+my $end = time + $seconds;
+for my $n (1 .. $workers)
+{
+	start($n, sub { Worker->new($n)->run($end); });
+}
+
+# Producers: batches of new rows, some committed late, behind what others have
+# inserted and got done in the meantime, some not at all.
+for my $p (1 .. 3)
+{
+	start(
+		1000 + $p,
+		sub {
+			my $c = session($node, app => 'producer');
+			my $id = 5000;
+			while (time < $end)
+			{
+				my $n = 1 + int rand 60;
+				$c->query('BEGIN');
+				$c->query("INSERT INTO jobs SELECT $id + i * 10 + $p
+					FROM generate_series(1, $n) i");
+				$id += $n * 10;
+				sleep rand(rand() < 0.1 ? 2 : 0.1);
+				$c->query(rand() < 0.1 ? 'ROLLBACK' : 'COMMIT');
+			}
+			$c->quit;
+		});
+}
+
+# Somebody sets rows back that were done, locks some, and ends sessions.
+start(
+	2000,
+	sub {
+		my $c = session($node, app => 'hand');
+		while (time < $end)
+		{
+			$c->query("UPDATE jobs SET status = '0', sid = 'hand'
+				WHERE status = '1' AND id IN (SELECT id FROM jobs
+					WHERE status = '1' ORDER BY random() LIMIT 3)");
+			$c->query('BEGIN');
+			$c->query("SELECT id FROM jobs WHERE status <> '1'
+				ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED");
+			sleep rand 0.2;
+			$c->query('COMMIT');
+			$c->query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE application_name = 'worker'
+				ORDER BY random() LIMIT 1");
+			sleep rand 0.2;
+		}
+		$c->quit;
+	});
+
+# The old snapshot of a long report, for half of the time.
+start(
+	2001,
+	sub {
+		my $c = session($node, app => 'report');
+		$c->query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+		$c->query('SELECT count(*) FROM jobs');
+		sleep $seconds / 2;
+		$c->query('COMMIT');
+		$c->quit;
+	});
+
+my $failed = 0;
+for my $pid (@pids)
+{
+	waitpid $pid, 0;
+	$failed++ if $?;
+}
+is($failed, 0, 'every process got the answers that it may get');
+
+# One last worker gets all that is left.
+my $drained = until_true(
+	sub {
+		$w->query("SELECT count(*) FROM claim_jobs(NULL::jobs, 'last', 200,
+			done => (SELECT array_agg(id) FROM jobs
+				WHERE sid = 'last' AND status = '2'))");
+		return $w->one("SELECT count(*) FROM jobs WHERE status <> '1'") == 0;
+	},
+	30);
+ok($drained, 'the last worker gets all that is left');
+diag($w->one("SELECT json_agg(j) FROM (SELECT status, sid, count(*), min(id)
+	FROM jobs WHERE status <> '1' GROUP BY 1, 2) j"))
+  if !$drained;
+
+# What happened.
+my @holds;
+for my $n (1 .. $workers)
+{
+	open my $log, '<', "$dir/worker.$n" or die $!;
+	while (my $line = <$log>)
+	{
+		chomp $line;
+		push @holds, [ split /\t/, $line ];
+	}
+	close $log;
+}
+my @changes = $w->rows("SELECT id, old, new, old_sid, new_sid, at
+	FROM changes ORDER BY n");
+my $taken_over = grep { $_->[1] eq '2' && $_->[2] eq '2' && $_->[3] ne $_->[4] }
+  @changes;
+my $done = grep { $_->[2] eq '1' } @changes;
+note(scalar(@holds) . ' holds, ' . scalar(@changes) . " changes, $done done,"
+	  . " $taken_over taken over");
+cmp_ok($done, '>', $seconds * 20, 'much was done');
+cmp_ok($taken_over, '>', $seconds, 'much was taken over');
+
+my @violations = JobCheck::check(\@holds, \@changes);
+is(scalar(@violations), 0, 'no row was held by two, robbed, or done twice');
+diag($_) for @violations[ 0 .. ($#violations > 20 ? 20 : $#violations) ];
+
+is( $w->one(
+		"SELECT count(*) FROM pg_stat_activity WHERE state = 'active'
+		 AND application_name = 'worker'"),
+	0, 'no worker is left over');
+is($w->one("SELECT count(*) FROM job_workers WHERE claimed > 0"),
+	0, 'nor does shared memory know of rows that are held');
+$w->quit;
+$node->stop;
+done_testing();
