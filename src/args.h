@@ -13,6 +13,7 @@
 #ifndef TOKENLOCK_ARGS_H
 #define TOKENLOCK_ARGS_H
 
+#include "compat.h"
 #include "tokenlock.h"
 
 #include "fmgr.h"
@@ -30,6 +31,6 @@ extern TlTime tl_arg_ttl(FunctionCallInfo fcinfo, int n);
 extern TlTime tl_arg_wait(FunctionCallInfo fcinfo, int n);
 
 /* The error for a value that must not be NULL. */
-extern void tl_error_null(const char *what) pg_attribute_noreturn();
+extern tl_noreturn void tl_error_null(const char *what);
 
 #endif							/* TOKENLOCK_ARGS_H */

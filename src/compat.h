@@ -34,6 +34,13 @@
 #error "tokenlock needs PostgreSQL 15 or later"
 #endif
 
+/* Says of a function that it does not return. */
+#if PG_VERSION_NUM >= 180000
+#define tl_noreturn	pg_noreturn
+#else
+#define tl_noreturn	pg_attribute_noreturn()
+#endif
+
 /* The number of this backend's PGPROC. */
 #if PG_VERSION_NUM >= 170000
 #define tl_my_procno()	((int) MyProcNumber)

@@ -88,7 +88,7 @@ static void table_parameters(TlTableId id, dshash_parameters *parameters);
 static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
 static dshash_hash hash_key(const void *key, size_t size, void *arg);
 static void sweep(void);
-static void error_full(void) pg_attribute_noreturn();
+static tl_noreturn void error_full(void);
 
 void
 tl_shmem_init(void)
