@@ -222,6 +222,21 @@ drop_hold_lock(TlHold *hold)
 	set_hold_lock(hold, 0);
 }
 
+/*
+ * The same for a grant that has just been ended here.  "unseen": nobody stood
+ * in line then, so nobody can know the lock's key.  (Who had been there and
+ * left again has forgotten it, and asks for no lock any more.)
+ */
+static void
+drop_ended_hold_lock(TlHold *hold, bool unseen)
+{
+	if (unseen && hold->hold_serial != 0)
+		tl_wait_spare_hold(hold->hold_serial);
+	else
+		tl_wait_drop_hold(hold->hold_serial);
+	set_hold_lock(hold, 0);
+}
+
 static void
 forget_hold(TlHold *hold)
 {
@@ -355,6 +370,7 @@ tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 	TlHolder   *holder = NULL;
 	bool		ours = !owner->named && fence == 0;
 	bool		guarded = false;
+	bool		unseen = false;
 
 	if (token)
 	{
@@ -363,6 +379,7 @@ tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 		{
 			ours = holder->scope != TL_SCOPE_OWNER;
 			guarded = tl_guard_has(holder->fence);
+			unseen = token->nwaiters == 0;
 			if (!guarded)
 				tl_grant_end(token, holder, TL_EVENT_PUT);
 		}
@@ -381,7 +398,7 @@ tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 
 		if (hold)
 		{
-			drop_hold_lock(hold);
+			drop_ended_hold_lock(hold, unseen);
 			forget_hold(hold);
 		}
 	}
@@ -584,14 +601,18 @@ tl_session_in_use(void)
  * Ends of transactions and sessions
  */
 
-/* Remove a grant from shared memory; false when it was not there any more. */
+/*
+ * Remove a grant from shared memory; false when it was not there any more.
+ * *unseen: see drop_ended_hold_lock.
+ */
 static bool
-remove_grant(const TlHold *hold)
+remove_grant(const TlHold *hold, bool *unseen)
 {
 	TlToken    *token = tl_token_lock(&hold->key, false);
 	TlHolder   *holder;
 	TlOwner		owner;
 
+	*unseen = false;
 	if (!token)
 		return false;
 	owner.named = false;
@@ -599,7 +620,10 @@ remove_grant(const TlHold *hold)
 	owner.pid = MyProcPid;
 	holder = tl_grant_of(token, &owner, hold->fence);
 	if (holder)
+	{
+		*unseen = token->nwaiters == 0;
 		tl_grant_end(token, holder, TL_EVENT_PUT);
+	}
 	tl_token_unlock(token);
 	return holder != NULL;
 }
@@ -607,9 +631,10 @@ remove_grant(const TlHold *hold)
 static bool
 release_hold(TlHold *hold)
 {
-	bool		held = remove_grant(hold);
+	bool		unseen;
+	bool		held = remove_grant(hold, &unseen);
 
-	drop_hold_lock(hold);
+	drop_ended_hold_lock(hold, unseen);
 	forget_hold(hold);
 	return held;
 }
@@ -656,6 +681,7 @@ on_xact(XactEvent event, void *arg)
 			/* at commit, others see by now what the transaction has done */
 			tl_guard_end();
 			release_transaction_holds(InvalidSubTransactionId);
+			tl_wait_drop_spare();
 			tl_stats_publish(true);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
@@ -714,13 +740,14 @@ on_session_exit(int code, Datum arg)
 {
 	HASH_SEQ_STATUS status;
 	TlHold	   *hold;
+	bool		unseen;
 
 	tl_wait_abandon();
 	tl_several_abort(InvalidSubTransactionId);
 	/* the hold locks go with all the session's locks, a little later */
 	hash_seq_init(&status, holds);
 	while ((hold = hash_seq_search(&status)) != NULL)
-		remove_grant(hold);
+		remove_grant(hold, &unseen);
 	tl_token_discard();
 	tl_stats_end();
 }

@@ -79,6 +79,17 @@ static TlTime line_keep;		/* how long to keep a place it leaves */
 /* A hold lock taken for a grant that is not given yet. */
 static uint64 taken_serial = 0;
 
+/*
+ * A hold lock that is kept for the next grant: nobody else has ever learned of
+ * its key, so it is in nobody's way.  The lock is kept to the end of the
+ * transaction, so that one which takes many tokens in turn asks the lock
+ * manager once, and the key for longer: a new one each time would land in
+ * other parts of the lock manager's hash tables, where nothing is in the
+ * processor's cache.
+ */
+static uint64 spare_serial = 0; /* 0: none */
+static bool spare_taken = false;
+
 static TlAnswer attempt(TlRequest *request, bool with_hold);
 static void keep_place(TlToken *token, TlRequest *request);
 static TlAnswer wait_once(TlWait *wait, bool *again);
@@ -107,14 +118,30 @@ set_tag(LOCKTAG *tag, uint64 serial, uint16 class)
  * Hold locks
  */
 
-uint64
-tl_wait_take_hold(void)
+static bool
+take_hold(uint64 serial)
 {
-	uint64		serial = tl_shmem_next_serial();
 	LOCKTAG		tag;
 
 	set_tag(&tag, serial, TL_CLASS_HOLD);
-	if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
+	return LockAcquire(&tag, ExclusiveLock, true, true) !=
+		LOCKACQUIRE_NOT_AVAIL;
+}
+
+uint64
+tl_wait_take_hold(void)
+{
+	uint64		serial = spare_serial;
+	bool		taken = spare_taken;
+
+	spare_serial = 0;
+	spare_taken = false;
+	/* pg_advisory_unlock_all() may have released it meanwhile */
+	if (serial != 0 &&
+		((taken && tl_wait_has_hold(serial)) || take_hold(serial)))
+		return serial;
+	serial = tl_shmem_next_serial();
+	if (!take_hold(serial))
 		elog(ERROR, "hold lock " UINT64_FORMAT " is in use", serial);
 	return serial;
 }
@@ -139,6 +166,26 @@ tl_wait_drop_hold(uint64 serial)
 	/* pg_advisory_unlock_all() may have been quicker; no warning then */
 	if (tl_lock_held_by_me(&tag, ExclusiveLock))
 		LockRelease(&tag, ExclusiveLock, true);
+}
+
+void
+tl_wait_spare_hold(uint64 serial)
+{
+	if (spare_serial != 0)
+		tl_wait_drop_hold(serial);
+	else
+	{
+		spare_serial = serial;
+		spare_taken = true;
+	}
+}
+
+void
+tl_wait_drop_spare(void)
+{
+	if (spare_taken)
+		tl_wait_drop_hold(spare_serial);
+	spare_taken = false;
 }
 
 /*
@@ -199,7 +246,7 @@ attempt(TlRequest *request, bool with_hold)
 		taken_serial = 0;
 
 		if (hold_serial != 0 && request->grant.hold_serial != hold_serial)
-			tl_wait_drop_hold(hold_serial);
+			tl_wait_spare_hold(hold_serial);
 		for (int i = 0; i < nkicks; i++)
 			kick_out(&request->key, kicks[i], queue_serial, TL_CLASS_QUEUE);
 	} while (fence_missing);

@@ -33,6 +33,14 @@ extern uint64 tl_wait_take_hold(void);
 /* Release the hold lock of that key, if this backend has it. */
 extern void tl_wait_drop_hold(uint64 serial);
 
+/*
+ * Keep a hold lock for the next grant instead, when nobody who stands in line
+ * can have seen its key; and release it if it was not used, at the end of the
+ * transaction.
+ */
+extern void tl_wait_spare_hold(uint64 serial);
+extern void tl_wait_drop_spare(void);
+
 /* Does this backend have the hold lock of that key? */
 extern bool tl_wait_has_hold(uint64 serial);
 
