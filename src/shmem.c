@@ -69,6 +69,7 @@ static TlShared *shared = NULL;
 
 /* This backend's handles; NULL until tl_shmem_attach. */
 static dsa_area *area = NULL;
+static char *area_start = NULL; /* what a dsa_pointer counts from */
 static dshash_table *tables[TL_TABLE_COUNT];
 
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
@@ -189,6 +190,9 @@ tl_shmem_attach(void)
 	oldcontext = MemoryContextSwitchTo(TopMemoryContext);
 	area = dsa_attach_in_place(tl_area_place(), NULL);
 	dsa_pin_mapping(area);
+	/* all of it is one segment, so one known address tells the others */
+	area_start = (char *) dsa_get_address(area, shared->tables[0]) -
+		shared->tables[0];
 	for (int i = 0; i < TL_TABLE_COUNT; i++)
 	{
 		dshash_parameters parameters;
@@ -354,7 +358,8 @@ tl_shmem_free(dsa_pointer pointer, Size size)
 void *
 tl_shmem_address(dsa_pointer pointer)
 {
-	return dsa_get_address(area, pointer);
+	Assert(dsa_get_address(area, pointer) == area_start + pointer);
+	return area_start + pointer;
 }
 
 Size
