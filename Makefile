@@ -72,6 +72,14 @@ names-in = $(basename $(notdir $(call files-in,$(1),*.$(2))))
 
 include $(PGXS)
 
+# A get and put take some 0.2 us, a sixth of it for calls from file to file.
+# gcc can see through those, also where a function could be replaced from
+# outside, which nobody does.
+ifneq (,$(filter gcc% %-gcc,$(notdir $(firstword $(CC)))))
+override CFLAGS += -flto=auto -fno-semantic-interposition
+override SHLIB_LINK += -Wl,-Bsymbolic-functions
+endif
+
 # A PostgreSQL built without --enable-depend, as Debian's, does not know which
 # object depends on which header.
 $(OBJS) $(OBJS:.o=.bc): $(wildcard $(srcdir)/src/*.h)
