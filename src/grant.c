@@ -142,9 +142,26 @@ lengthen_scope(TlHolder *mine, const TlRequest *request)
 		mine->scope = request->scope;
 }
 
+/*
+ * Is there a record for the grant?  When memory is full, that of the waiter
+ * whose turn it is will do: it leaves the line with the grant.
+ */
+static bool
+have_record(TlToken *token, const TlOwner *owner)
+{
+	TlWaiter   *waiter;
+
+	if (tl_token_has_record(owner->len))
+		return true;
+	waiter = tl_line_waiter_of(token, owner->procno);
+	if (waiter && waiter->owner_len == owner->len)
+		tl_line_remove(token, waiter);
+	return tl_token_has_record(owner->len);
+}
+
 TlAnswer
 tl_grant_try(TlToken *token, TlRequest *request, uint64 hold_serial,
-			 bool *fence_missing)
+			 TlLack *lack)
 {
 	const TlOwner *owner = &request->owner;
 	TlHolder   *mine = tl_grant_of(token, owner, 0);
@@ -153,7 +170,7 @@ tl_grant_try(TlToken *token, TlRequest *request, uint64 hold_serial,
 	TlTime		ttl = request->ttl;
 	uint64		fence;
 
-	*fence_missing = false;
+	*lack = TL_LACK_NOTHING;
 	memset(grant, 0, sizeof(*grant));
 	if (mine && !is_upgrade(mine, request))
 	{
@@ -169,7 +186,12 @@ tl_grant_try(TlToken *token, TlRequest *request, uint64 hold_serial,
 	fence = tl_fence_draw();
 	if (fence == 0)
 	{
-		*fence_missing = true;
+		*lack = TL_LACK_FENCE;
+		return TL_ANSWER_BUSY;
+	}
+	if (!mine && !have_record(token, owner))
+	{
+		*lack = TL_LACK_RECORD;
 		return TL_ANSWER_BUSY;
 	}
 

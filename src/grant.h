@@ -36,11 +36,10 @@ extern TlHolder *tl_grant_live(TlToken *token, uint64 fence);
 /*
  * Grant the request, if it can be.  "Again" restarts the owner's lease.
  * hold_serial is the key of a lock that the caller has taken to go with a new
- * grant, or 0.  *fence_missing is set when the only thing missing was a fence
- * number.
+ * grant, or 0.  "Busy" with *lack set: only that was missing.
  */
 extern TlAnswer tl_grant_try(TlToken *token, TlRequest *request,
-							 uint64 hold_serial, bool *fence_missing);
+							 uint64 hold_serial, TlLack *lack);
 
 /* What would happen to the request now?  Changes nothing. */
 extern void tl_grant_look(TlToken *token, const TlRequest *request,

@@ -53,6 +53,8 @@ typedef struct TlHold
 	uint64		hold_serial;	/* key of the hold lock; 0: none */
 	SubTransactionId subid;		/* scope; InvalidSubTransactionId: session */
 	SubTransactionId made_in;	/* where the request was made */
+	TimestampTz granted_in;		/* start of the statement that was granted
+								 * it, or its session scope */
 	dlist_node	node;			/* in transaction_holds or session_holds */
 } TlHold;
 
@@ -201,6 +203,7 @@ enter_hold(const TlRequest *request, bool *found)
 		hold->fence = 0;
 		hold->hold_serial = 0;
 		hold->subid = InvalidSubTransactionId;
+		hold->granted_in = 0;
 		dlist_push_tail(&session_holds, &hold->node);
 	}
 	hold->made_in = GetCurrentSubTransactionId();
@@ -250,6 +253,7 @@ static void
 set_scope(TlHold *hold, SubTransactionId subid)
 {
 	hold->subid = subid;
+	hold->granted_in = GetCurrentStatementStartTimestamp();
 	dlist_delete(&hold->node);
 	dlist_push_tail(subid == InvalidSubTransactionId ?
 					&session_holds : &transaction_holds, &hold->node);
@@ -294,7 +298,8 @@ note_grant(TlHold *hold, const TlRequest *request, TlAnswer answer,
 			/* a grant that became timed keeps no lock any more */
 			if (grant->dropped_serial != 0)
 				drop_hold_lock(hold);
-			if (request->scope == TL_SCOPE_SESSION)
+			if (request->scope == TL_SCOPE_SESSION &&
+				hold->subid != InvalidSubTransactionId)
 				set_scope(hold, InvalidSubTransactionId);
 			break;
 	}
@@ -666,6 +671,25 @@ release_transaction_holds(SubTransactionId subid)
 	tl_several_abort(subid);
 }
 
+/*
+ * Release what the session got by a statement that has ended with an error,
+ * after it was granted: a caller that gets an error holds nothing by it.
+ */
+static void
+release_failed_statement(void)
+{
+	dlist_mutable_iter iter;
+	TimestampTz statement = GetCurrentStatementStartTimestamp();
+
+	dlist_foreach_modify(iter, &session_holds)
+	{
+		TlHold	   *hold = dlist_container(TlHold, node, iter.cur);
+
+		if (hold->granted_in == statement)
+			release_hold(hold);
+	}
+}
+
 static void
 on_xact(XactEvent event, void *arg)
 {
@@ -676,8 +700,12 @@ on_xact(XactEvent event, void *arg)
 			/* as the last thing */
 			tl_guard_pin();
 			break;
-		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
+			/* not by ROLLBACK, where the block is known to have failed */
+			if (TransactionBlockStatusCode() != 'E')
+				release_failed_statement();
+			/* FALLTHROUGH */
+		case XACT_EVENT_COMMIT:
 			/* at commit, others see by now what the transaction has done */
 			tl_guard_end();
 			release_transaction_holds(InvalidSubTransactionId);

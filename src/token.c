@@ -282,16 +282,23 @@ record_size(int owner_len)
 		Max(owner_len, TL_USUAL_OWNER_LEN);
 }
 
-void
-tl_token_prepare(int owner_len)
+bool
+tl_token_prepare(int owner_len, bool must)
 {
 	Size		size = record_size(owner_len);
 
-	if (DsaPointerIsValid(spare) && spare_size == size)
-		return;
+	if (tl_token_has_record(owner_len))
+		return true;
 	discard_spare();
-	spare = tl_shmem_alloc_or_error(size);
+	spare = must ? tl_shmem_alloc_or_error(size) : tl_shmem_alloc(size);
 	spare_size = size;
+	return DsaPointerIsValid(spare);
+}
+
+bool
+tl_token_has_record(int owner_len)
+{
+	return DsaPointerIsValid(spare) && spare_size == record_size(owner_len);
 }
 
 dsa_pointer
@@ -299,7 +306,7 @@ tl_token_take_record(int owner_len)
 {
 	dsa_pointer record = spare;
 
-	Assert(DsaPointerIsValid(spare) && spare_size == record_size(owner_len));
+	Assert(tl_token_has_record(owner_len));
 	spare = InvalidDsaPointer;
 	return record;
 }

@@ -47,6 +47,14 @@ typedef enum TlAnswer
 	TL_ANSWER_AGAIN				/* the owner had it already */
 } TlAnswer;
 
+/* What a grant or a place lacked that the caller can get and try again. */
+typedef enum TlLack
+{
+	TL_LACK_NOTHING,
+	TL_LACK_FENCE,				/* a reserved fence number */
+	TL_LACK_RECORD				/* a record */
+} TlLack;
+
 /* The grant that a request got, or found. */
 typedef struct TlGrant
 {
@@ -210,10 +218,13 @@ tl_waiter_at(dsa_pointer pointer)
 
 /*
  * Make sure that a holder or waiter can be added for an owner of this name
- * length without allocating: to be called before the token is locked.  Raises
- * the error when memory is full.
+ * length without allocating: to be called before the token is locked.  When
+ * memory is full it answers false or, with must, raises the error.
  */
-extern void tl_token_prepare(int owner_len);
+extern bool tl_token_prepare(int owner_len, bool must);
+
+/* Is there a record for such an owner? */
+extern bool tl_token_has_record(int owner_len);
 
 /* The block that tl_token_prepare has set aside. */
 extern dsa_pointer tl_token_take_record(int owner_len);

@@ -91,7 +91,7 @@ static uint64 spare_serial = 0; /* 0: none */
 static bool spare_taken = false;
 
 static TlAnswer attempt(TlRequest *request, bool with_hold);
-static void keep_place(TlToken *token, TlRequest *request);
+static void keep_place(TlToken *token, TlRequest *request, TlLack *lack);
 static TlAnswer wait_once(TlWait *wait, bool *again);
 static bool recover(TlWait *wait, ErrorData *error);
 static TlAnswer wait_as_member(TlWait *wait, bool *again);
@@ -204,8 +204,8 @@ attempt(TlRequest *request, bool with_hold)
 	const TlOwner *owner = &request->owner;
 	int			kicks[TL_MAX_KICKS];
 	int			nkicks = 0;
-	bool		fence_missing;
-	TlAnswer	answer;
+	TlAnswer	answer = TL_ANSWER_BUSY;
+	TlLack		lack;
 
 	request->place = 0;
 	do
@@ -214,15 +214,25 @@ attempt(TlRequest *request, bool with_hold)
 		uint64		queue_serial;
 		TlToken    *token;
 
-		/* all that can fail, before anything is changed */
+		/*
+		 * All that can fail, before anything is changed.  Room is only asked
+		 * for: a request that finds its token in memory may need none.
+		 */
 		tl_fence_prepare();
-		tl_token_prepare(owner->len);
-		tl_shmem_make_room(TL_TABLE_TOKENS);
+		(void) tl_token_prepare(owner->len, false);
 		taken_serial = hold_serial = with_hold ? tl_wait_take_hold() : 0;
 
-		token = tl_token_lock(&request->key, true);
-		answer = tl_grant_try(token, request, hold_serial, &fence_missing);
-		if (answer >= TL_ANSWER_NEW && token->nwaiters > 0)
+		token = tl_token_lock(&request->key,
+							  tl_shmem_has_room(TL_TABLE_TOKENS));
+		if (token == NULL)
+		{
+			tl_shmem_make_room(TL_TABLE_TOKENS);
+			lack = TL_LACK_RECORD;
+			tl_wait_abort();
+			continue;
+		}
+		answer = tl_grant_try(token, request, hold_serial, &lack);
+		if (answer >= TL_ANSWER_NEW && (token->nwaiters > 0 || in_line))
 		{
 			TlWaiter   *waiter = tl_line_waiter_of(token, owner->procno);
 			TlWaiter   *place;
@@ -235,9 +245,9 @@ attempt(TlRequest *request, bool with_hold)
 			in_line = false;
 			nkicks = tl_line_kick(token, owner, kicks, TL_MAX_KICKS);
 		}
-		else if (answer == TL_ANSWER_BUSY && !fence_missing)
+		else if (answer == TL_ANSWER_BUSY && lack == TL_LACK_NOTHING)
 		{
-			keep_place(token, request);
+			keep_place(token, request, &lack);
 			if (request->place > 0)
 				answer = TL_ANSWER_QUEUED;
 		}
@@ -249,7 +259,9 @@ attempt(TlRequest *request, bool with_hold)
 			tl_wait_spare_hold(hold_serial);
 		for (int i = 0; i < nkicks; i++)
 			kick_out(&request->key, kicks[i], queue_serial, TL_CLASS_QUEUE);
-	} while (fence_missing);
+		if (lack == TL_LACK_RECORD)
+			tl_token_prepare(owner->len, true);
+	} while (lack != TL_LACK_NOTHING);
 	return answer;
 }
 
@@ -258,7 +270,7 @@ attempt(TlRequest *request, bool with_hold)
  * it has one.
  */
 static void
-keep_place(TlToken *token, TlRequest *request)
+keep_place(TlToken *token, TlRequest *request, TlLack *lack)
 {
 	TlWaiter   *place = tl_line_place_of(token, &request->owner);
 
@@ -266,10 +278,12 @@ keep_place(TlToken *token, TlRequest *request)
 	{
 		TlTime		until = tl_time_add(tl_token_now(), request->keep_place);
 
-		if (!place)
-			place = tl_line_add(token, request, TL_STANDING_PLACE, until);
-		else if (place->procno < 0)
+		if (place && place->procno < 0)
 			place->deadline = until;
+		else if (!place && tl_token_has_record(request->owner.len))
+			place = tl_line_add(token, request, TL_STANDING_PLACE, until);
+		else if (!place)
+			*lack = TL_LACK_RECORD;
 	}
 	request->place = place ? tl_line_number(token, place) : 0;
 }
@@ -494,9 +508,10 @@ join_line(TlWait *wait)
 	TlToken    *token;
 	TlLook		look;
 
-	tl_token_prepare(request->owner.len);
-	tl_shmem_make_room(TL_TABLE_TOKENS);
-	token = tl_token_lock(&request->key, true);
+	tl_token_prepare(request->owner.len, true);
+	while (!(token = tl_token_lock(&request->key,
+								   tl_shmem_has_room(TL_TABLE_TOKENS))))
+		tl_shmem_make_room(TL_TABLE_TOKENS);
 	tl_grant_look(token, request, &look);
 	if (!look.mine && !look.free)
 	{
@@ -590,11 +605,19 @@ look_in_line(const TlWait *wait, TlStanding standing, uint64 released_serial,
 			 TlLook *look)
 {
 	TlRequest  *request = wait->request;
-	TlToken    *token = tl_token_lock(&request->key, true);
-	TlHolder   *first = tl_holder_at(token->holders);
-	TlWaiter   *waiter = tl_line_waiter_of(token, request->owner.procno);
-	TlTime		now = tl_token_now();
+	TlToken    *token = tl_token_lock(&request->key, false);
+	TlHolder   *first;
+	TlWaiter   *waiter;
+	TlTime		now;
 
+	if (token == NULL)
+	{
+		in_line = false;
+		return tl_now();
+	}
+	first = tl_holder_at(token->holders);
+	waiter = tl_line_waiter_of(token, request->owner.procno);
+	now = tl_token_now();
 	if (standing == TL_STANDING_GATE)
 	{
 		token->head_procno = request->owner.procno;
