@@ -24,7 +24,8 @@
  *
  * A new extension's numbers begin at a clock reading (seconds since 2026 in
  * the upper bits), so that they go on growing when the extension is dropped
- * and created again.
+ * and created again.  An epoch for each timeline before this one makes up for
+ * those that its predecessor's numbers were raised by.
  *
  * Locks: while reserving, a lock on the sequence and its buffer, and
  * afterwards the spinlock of TlDatabase.
@@ -192,5 +193,6 @@ seed(void)
 {
 	int64		seconds = (int64) time(NULL) - TL_SEED_SINCE;
 
-	return (uint64) Max(seconds, 1) << TL_SEED_SHIFT;
+	return ((uint64) Max(seconds, 1) << TL_SEED_SHIFT) +
+		((uint64) (GetWALInsertionTimeLine() - 1) << TL_EPOCH_SHIFT);
 }

@@ -13,8 +13,6 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 use TokenlockTest;
 
-# What is known not to work yet; the reason, where it is tested.
-our $TODO;
 
 my $node = new_server('memory', bare => 1);
 my $c = session($node);
@@ -53,13 +51,9 @@ cmp_ok($n, '>', 500, 'a useful number');
 answers($A, "(SELECT count(*) FROM token_holders)", $n, 'all are still held');
 answers($A, "(SELECT bool_and(token_renew('n' || i, '1h', owner => 'w1'))
 	FROM generate_series(1, $n) i)", 't', 'all can be renewed');
-TODO:
-{
-	local $TODO = 'a request for a known token needs no room';
-	answers($B, "token_get('n1')", 'f', 'what is held is busy');
-	answers($A, "token_get('n1', owner => 'w1')", 't',
-		'and is its owner\'s when it asks again');
-}
+answers($B, "token_get('n1')", 'f', 'what is held is busy');
+answers($A, "token_get('n1', owner => 'w1')", 't',
+	'and is its owner\'s when it asks again');
 is($B->fails("SELECT token_get('another')")->code,
 	'53400', 'another session meets the same error');
 is($B->fails("SELECT token_get('another', owner => 'w9')")->code,
@@ -104,7 +98,6 @@ $A->query("SELECT token_put_all(owner => 'w1')");
 	answers($A, "token_put('w', owner => 'w1')", 't');
 	for my $s (@s)
 	{
-		local $TODO = 'the head asks for room that its own record could give';
 		my $res = $s->result;
 		is($res->{error} ? "$res->{error}" : $res->{rows}[0][0],
 			't', 'a waiter is served when memory is full');
@@ -151,7 +144,8 @@ until_gone($B, $A->pid);
 answers($B, "(SELECT count(*) FROM token_holders)", '0', 'all are free');
 $A = session($node);
 my ($more) = fill($A, 's', "");
-cmp_ok($more, '>=', $again * 0.9, "room for as many: $more");
+# (The counters by name have a block of the allocator by now.)
+cmp_ok($more, '>=', $again * 0.8, "room for as many: $more");
 $A->quit;
 until_gone($B, $A->pid);
 
@@ -170,12 +164,8 @@ until_gone($B, $A->pid);
 ($more, $e) = fill($B, 'e', ", owner => 'w1', ttl => '1h'");
 cmp_ok($more, '<', 50, "the limit is that of all databases together: $more");
 $node->safe_psql('postgres', 'DROP DATABASE db1');
-TODO:
-{
-	local $TODO = 'DROP DATABASE leaves leases until their ttl is over';
-	($more, $e) = fill($B, 'e', ", owner => 'w1', ttl => '1h'");
-	cmp_ok($more, '>', $again * 0.9, "it leaves none behind: $more");
-}
+($more, $e) = fill($B, 'e', ", owner => 'w1', ttl => '1h'");
+cmp_ok($more, '>', $again * 0.9, "DROP DATABASE leaves none behind: $more");
 $_->quit for $A, $B;
 
 # P41: 100000 leases, and a query that locks much beside them.
