@@ -34,7 +34,8 @@ typedef struct TlClaim
 	TlJobRows	rows;			/* locked so far */
 	TlJobPlace	place;
 	bool		use_position;	/* start behind it, and look at islands */
-	bool		move_position;	/* and tell others what was handed out */
+	bool		sees_all;		/* what this call finds is all there is, so it
+								 * may move the position, and correct counts */
 } TlClaim;
 
 static void find_own(TlClaim *claim);
@@ -62,11 +63,11 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 
 	/*
 	 * Who is shown only some of the rows must not lead others past the rest,
-	 * nor take the islands away from them.  A snapshot from the start of the
-	 * transaction does not show what became ready since, either.
+	 * nor take the islands away from them, nor count what a worker has.  A
+	 * snapshot from the start of the transaction does not show all, either.
 	 */
 	claim.use_position = !tl_job_row_security(call->info);
-	claim.move_position = claim.use_position && !IsolationUsesXactSnapshot();
+	claim.sees_all = claim.use_position && !IsolationUsesXactSnapshot();
 	tl_position_read(call->info, call->state.expires, &claim.place);
 
 	if (call->state.fresh && claim.place.known)
@@ -157,7 +158,9 @@ find_own(TlClaim *claim)
 	{
 		int64		n = tl_job_count(claim->info, call->sid, &state.range);
 
-		(void) tl_worker_counted(&call->worker, state.version, 1, n + pending);
+		if (claim->sees_all)
+			(void) tl_worker_counted(&call->worker, state.version, 1,
+									 n + pending);
 		if (n == 0)
 			return;
 	}
@@ -166,7 +169,7 @@ find_own(TlClaim *claim)
 
 	set_range(&find, &state);
 	found = tl_job_find(claim->info, &find, &claim->rows);
-	if (!state.inexact && remaining(claim) > 0 &&
+	if (claim->sees_all && !state.inexact && remaining(claim) > 0 &&
 		found < state.claimed - pending)
 	{
 		/* deleted, or locked?  Count what is there. */
@@ -252,11 +255,12 @@ take_from(TlClaim *claim, const TlKey *dead)
 	if (remaining(claim) > 0 && (state.inexact || found < state.claimed))
 	{
 		/* deleted, locked, or taken by others that have yet to commit? */
-		int64		n = tl_job_count(info, find.sid, &state.range);
-
+		if (claim->sees_all)
+			(void) tl_worker_counted(dead, state.version, 0,
+									 tl_job_count(info, find.sid,
+												  &state.range));
 		if (found == 0)
 			tl_worker_rest(dead);
-		(void) tl_worker_counted(dead, state.version, 0, n);
 	}
 }
 
@@ -284,7 +288,7 @@ find_ready(TlClaim *claim)
 		find.lo = &claim->place.position;
 	}
 	found = tl_job_find(claim->info, &find, &claim->rows);
-	if (found > 0 && claim->move_position)
+	if (found > 0 && claim->sees_all)
 	{
 		TlPoint		last;
 
@@ -293,8 +297,9 @@ find_ready(TlClaim *claim)
 		tl_position_advance(claim->info, &claim->place, &last);
 	}
 
-	if (!tl_look_behind(claim->info, remaining(claim) > 0) ||
-		remaining(claim) == 0 || !claim->move_position)
+	if ((remaining(claim) == 0 && tl_now() < claim->place.look_next) ||
+		!tl_look_behind(claim->info, remaining(claim) > 0) ||
+		remaining(claim) == 0 || !claim->sees_all)
 		return false;
 	tl_position_read(claim->info, claim->call->state.expires, &claim->place);
 	return true;
@@ -326,7 +331,7 @@ find_in_island(TlClaim *claim)
 	find.lo = &island->range.lo;
 	find.hi = &island->range.hi;
 	tl_job_find(claim->info, &find, &claim->rows);
-	if (!claim->move_position)
+	if (!claim->sees_all)
 	{
 		/* the next one, without telling others */
 		*island = claim->place.islands[--claim->place.nislands];

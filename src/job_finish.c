@@ -108,8 +108,11 @@ tl_job_release_all(TlJobCall *call)
 	TlJobFind	find = {.owned = true,.wait = true,.sid = call->sid,
 	.limit = -1};
 
-	if (tl_worker_look(&call->worker, &state) &&
-		tl_range_known(&state.range) && (state.claimed > 0 || state.inexact))
+	if (!tl_worker_look(&call->worker, &state))
+		return 0;
+	if (state.claimed == 0 && !state.inexact)
+		return 0;
+	if (tl_range_known(&state.range))
 	{
 		find.lower = TL_LOWER_FROM;
 		find.lo = &state.range.lo;

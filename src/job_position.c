@@ -99,6 +99,7 @@ copy_place(const TlJobTable *table, TlJobPlace *place)
 	memcpy(place->islands, table->islands,
 		   sizeof(TlIsland) * table->nislands);
 	place->known = table->look.known;
+	place->look_next = table->look.next;
 	place->next_lapse = table->next_lapse;
 }
 

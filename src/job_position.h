@@ -51,6 +51,8 @@ typedef struct TlLookState
 	TlTime		round_started;
 	TlTime		slice_ended;
 	TlTime		slice_took;
+	TlTime		next;			/* not to be continued before, by claims that
+								 * have all they want */
 	XLogRecPtr	unchanged;		/* pages up to this LSN need not be read */
 	FullTransactionId xmin;		/* oldest that ran when the round began */
 	int			nsamples;
@@ -87,6 +89,7 @@ typedef struct TlJobPlace
 	int			nislands;		/* look at these first */
 	TlIsland	islands[TL_ISLANDS];
 	bool		known;			/* all of the table has been looked at */
+	TlTime		look_next;		/* TlLookState.next */
 	TlTime		next_lapse;
 } TlJobPlace;
 

@@ -33,7 +33,10 @@
 #define TL_REMEMBER		(INT64CONST(3600) * 1000 * 1000)
 
 /* The same, when memory is full. */
-#define TL_REMEMBER_FULL	(INT64CONST(60) * 1000 * 1000)
+#define TL_REMEMBER_FULL	(INT64CONST(5) * 1000 * 1000)
+
+/* How often a backend looks for such records then, at most. */
+#define TL_SWEEP_PAUSE		(100 * 1000)
 
 static void sweep_lapsed(void);
 
@@ -53,10 +56,15 @@ is_live(const TlWorker *worker, TlTime now)
 static TlWorker *
 enter(const TlKey *key, bool *found)
 {
-	TlWorker   *worker;
+	TlWorker   *worker = dshash_find(workers_table(), key, true);
 
-	tl_shmem_make_room(TL_TABLE_WORKERS);
-	worker = dshash_find_or_insert(workers_table(), key, found);
+	/* one that is known needs no room */
+	*found = worker != NULL;
+	if (!*found)
+	{
+		tl_shmem_make_room(TL_TABLE_WORKERS);
+		worker = dshash_find_or_insert(workers_table(), key, found);
+	}
 	if (!*found)
 	{
 		Size		rest = offsetof(TlWorker, role);
@@ -451,14 +459,19 @@ tl_worker_visit(TlWorkerVisitor visit, void *arg)
 static void
 sweep_lapsed(void)
 {
+	static TlTime swept = 0;
 	TlTime		now = tl_now();
 	dshash_seq_status status;
 	TlWorker   *worker;
 
+	if (now < swept + TL_SWEEP_PAUSE)
+		return;
+	swept = now;
 	dshash_seq_init(&status, workers_table(), true);
 	while ((worker = dshash_seq_next(&status)) != NULL)
 	{
-		TlTime		keep = tl_worker_may_hold(worker) ? TL_REMEMBER :
+		/* of one that only called nothing was ever seen */
+		TlTime		keep = worker->claimed > 0 ? TL_REMEMBER :
 			TL_REMEMBER_FULL;
 
 		if (!is_live(worker, now) && worker->expires < now - keep)
