@@ -561,7 +561,7 @@ note_ready(TlLook *look)
 
 		range.lo = look->ready[i];
 		range.hi = look->ready[Min(i + step, n) - 1];
-		tl_position_add_island(look->info->relation, &range);
+		tl_position_add_island(look->info->relation, &range, &key->stamp);
 	}
 	return true;
 }

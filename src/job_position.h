@@ -112,7 +112,8 @@ extern void tl_position_island_done(TlJobTableInfo *info, uint64 serial,
  * Ready rows may be in this range.  An unknown range, or one too many, makes
  * claimers start from the beginning once.  Cannot fail.
  */
-extern void tl_position_add_island(Oid relation, const TlRange *range);
+extern void tl_position_add_island(Oid relation, const TlRange *range,
+								   const TlKeyStamp *stamp);
 
 /* Start from the beginning.  Cannot fail. */
 extern void tl_position_forget(Oid relation);

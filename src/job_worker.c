@@ -97,7 +97,15 @@ copy_state(const TlWorker *worker, TlWorkerState *state)
 	state->claimed = worker->claimed;
 	state->inexact = worker->inexact;
 	state->version = worker->version;
+	state->stamp = worker->stamp;
 	state->range = worker->range;
+}
+
+const TlRange *
+tl_worker_range(const TlWorkerState *state, const TlKeyType *type)
+{
+	return tl_range_known(&state->range) &&
+		tl_stamp_same(&state->stamp, &type->stamp) ? &state->range : NULL;
 }
 
 void
@@ -184,11 +192,14 @@ tl_worker_raise(const TlKey *key, int64 n, const TlRange *range,
 		if (replace)
 		{
 			*replaced = worker->range;
+			if (!tl_stamp_same(&worker->stamp, &type->stamp))
+				tl_range_forget(replaced);
+			worker->stamp = type->stamp;
 			worker->range = *range;
 			worker->changed = tl_now();
 		}
 		else if (!tl_worker_may_hold(worker) ||
-			memcmp(&worker->stamp, &type->stamp, sizeof(TlKeyStamp)) != 0)
+				 !tl_stamp_same(&worker->stamp, &type->stamp))
 		{
 			bool		unknown = tl_worker_may_hold(worker);
 
@@ -263,8 +274,7 @@ tl_worker_found(const TlKey *key, const TlPoint *id, const TlKeyType *type,
 			worker->range = row;
 		}
 		else if (!tl_range_known(&worker->range) ||
-				 memcmp(&worker->stamp, &type->stamp,
-						sizeof(TlKeyStamp)) != 0)
+				 !tl_stamp_same(&worker->stamp, &type->stamp))
 		{
 			/* it is looked for everywhere anyway */
 			unlock(worker);
@@ -307,7 +317,8 @@ tl_worker_lower(const TlKey *key, int64 n)
 }
 
 void
-tl_worker_restore_range(const TlKey *key, const TlRange *range)
+tl_worker_restore_range(const TlKey *key, const TlRange *range,
+						const TlKeyStamp *stamp)
 {
 	TlWorker   *worker = dshash_find(workers_table(), key, true);
 
@@ -318,12 +329,14 @@ tl_worker_restore_range(const TlKey *key, const TlRange *range)
 		worker->range = *range;
 	else
 		tl_range_forget(&worker->range);
+	worker->stamp = *stamp;
 	worker->version++;
 	unlock(worker);
 }
 
 void
-tl_worker_lower_dead(const TlKey *key, int64 n, const TlRange *range)
+tl_worker_lower_dead(const TlKey *key, int64 n, const TlRange *range,
+					 const TlKeyStamp *stamp)
 {
 	TlWorker   *worker = dshash_find(workers_table(), key, true);
 
@@ -331,6 +344,7 @@ tl_worker_lower_dead(const TlKey *key, int64 n, const TlRange *range)
 		return;
 	worker->claimed = Max(worker->claimed - n, 0);
 	if (tl_range_known(range) && tl_range_known(&worker->range) &&
+		tl_stamp_same(&worker->stamp, stamp) &&
 		tl_point_same(&worker->range.lo, &range->lo))
 		worker->range.lo = range->hi;
 	worker->version++;
