@@ -34,7 +34,8 @@ typedef struct TlClaim
 	TlJobRows	rows;			/* locked so far */
 	TlJobPlace	place;
 	bool		use_position;	/* start behind it, and look at islands */
-	bool		move_position;	/* and tell others what was handed out */
+	bool		sees_all;		/* what this call finds is all there is, so it
+								 * may move the position, and correct counts */
 } TlClaim;
 
 static void find_own(TlClaim *claim);
@@ -62,11 +63,11 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 
 	/*
 	 * Who is shown only some of the rows must not lead others past the rest,
-	 * nor take the islands away from them.  A snapshot from the start of the
-	 * transaction does not show what became ready since, either.
+	 * nor take the islands away from them, nor count what a worker has.  A
+	 * snapshot from the start of the transaction does not show all, either.
 	 */
 	claim.use_position = !tl_job_row_security(call->info);
-	claim.move_position = claim.use_position && !IsolationUsesXactSnapshot();
+	claim.sees_all = claim.use_position && !IsolationUsesXactSnapshot();
 	tl_position_read(call->info, call->state.expires, &claim.place);
 
 	if (call->state.fresh && claim.place.known)
@@ -115,7 +116,8 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 							tl_job_pending(&call->worker), &replaced,
 							&claim.info->key))
 			tl_job_note_replaced(&call->worker, &replaced);
-		tl_job_note(TL_NOTE_CLAIMED, &call->worker, taken, &range);
+		tl_job_note(TL_NOTE_CLAIMED, &call->worker, taken, &range,
+					&claim.info->key);
 	}
 
 	*rows = MemoryContextAllocHuge(CurrentMemoryContext,
@@ -131,13 +133,13 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 }
 
 static void
-set_range(TlJobFind *find, const TlWorkerState *state)
+set_range(TlJobFind *find, const TlRange *range)
 {
-	if (!tl_range_known(&state->range))
+	if (range == NULL)
 		return;
 	find->lower = TL_LOWER_FROM;
-	find->lo = &state->range.lo;
-	find->hi = &state->range.hi;
+	find->lo = &range->lo;
+	find->hi = &range->hi;
 }
 
 /* The rows that the worker has already. */
@@ -146,6 +148,7 @@ find_own(TlClaim *claim)
 {
 	TlJobCall  *call = claim->call;
 	TlWorkerState state;
+	const TlRange *range;
 	int64		pending = tl_job_pending(&call->worker);
 	int64		found;
 	TlJobFind	find = {.owned = true,.sid = call->sid,
@@ -153,24 +156,27 @@ find_own(TlClaim *claim)
 
 	if (!tl_worker_look(&call->worker, &state))
 		return;
+	range = tl_worker_range(&state, &claim->info->key);
 	if (state.inexact)
 	{
-		int64		n = tl_job_count(claim->info, call->sid, &state.range);
+		int64		n = tl_job_count(claim->info, call->sid, range);
 
-		(void) tl_worker_counted(&call->worker, state.version, 1, n + pending);
+		if (claim->sees_all)
+			(void) tl_worker_counted(&call->worker, state.version, 1,
+									 n + pending);
 		if (n == 0)
 			return;
 	}
 	else if (state.claimed <= pending)
 		return;
 
-	set_range(&find, &state);
+	set_range(&find, range);
 	found = tl_job_find(claim->info, &find, &claim->rows);
-	if (!state.inexact && remaining(claim) > 0 &&
+	if (claim->sees_all && !state.inexact && remaining(claim) > 0 &&
 		found < state.claimed - pending)
 	{
 		/* deleted, or locked?  Count what is there. */
-		int64		n = tl_job_count(claim->info, call->sid, &state.range);
+		int64		n = tl_job_count(claim->info, call->sid, range);
 
 		(void) tl_worker_counted(&call->worker, state.version, 1, n + pending);
 	}
@@ -214,12 +220,13 @@ take_from(TlClaim *claim, const TlKey *dead)
 	TlJobFind	find = {.owned = true,.limit = remaining(claim)};
 	int			before = claim->rows.n;
 	int64		found;
-	TlRange		range;
+	const TlRange *range;
 
 	if (!tl_worker_is_dead(dead, &state))
 		return;
-	if (state.inexact && state.claimed == 0 &&
-		!tl_range_known(&state.range) && claim->place.known)
+	range = tl_worker_range(&state, &info->key);
+	if (state.inexact && state.claimed == 0 && range == NULL &&
+		claim->place.known)
 	{
 		/* it called, but was not seen in the table */
 		(void) tl_worker_counted(dead, state.version, 0, 0);
@@ -228,7 +235,7 @@ take_from(TlClaim *claim, const TlKey *dead)
 
 	find.sid = tl_job_sid(info, cstring_to_text_with_len(dead->name, dead->len),
 						  &(TlKey) {0});
-	set_range(&find, &state);
+	set_range(&find, range);
 	found = tl_job_find(info, &find, &claim->rows);
 
 	/* it may have come back while we were looking: its rows are its own */
@@ -240,23 +247,25 @@ take_from(TlClaim *claim, const TlKey *dead)
 	}
 	if (found > 0)
 	{
-		tl_range_forget(&range);
-		if (tl_range_known(&state.range))
+		TlRange		taken;
+
+		tl_range_forget(&taken);
+		if (range)
 		{
-			range.lo = state.range.lo;
-			tl_point_set(&range.hi, &info->key,
+			taken.lo = range->lo;
+			tl_point_set(&taken.hi, &info->key,
 						 claim->rows.rows[claim->rows.n - 1].id);
 		}
-		tl_job_note(TL_NOTE_TAKEN, dead, found, &range);
+		tl_job_note(TL_NOTE_TAKEN, dead, found, &taken, &info->key);
 	}
 	if (remaining(claim) > 0 && (state.inexact || found < state.claimed))
 	{
 		/* deleted, locked, or taken by others that have yet to commit? */
-		int64		n = tl_job_count(info, find.sid, &state.range);
-
+		if (claim->sees_all)
+			(void) tl_worker_counted(dead, state.version, 0,
+									 tl_job_count(info, find.sid, range));
 		if (found == 0)
 			tl_worker_rest(dead);
-		(void) tl_worker_counted(dead, state.version, 0, n);
 	}
 }
 
@@ -284,7 +293,7 @@ find_ready(TlClaim *claim)
 		find.lo = &claim->place.position;
 	}
 	found = tl_job_find(claim->info, &find, &claim->rows);
-	if (found > 0 && claim->move_position)
+	if (found > 0 && claim->sees_all)
 	{
 		TlPoint		last;
 
@@ -293,8 +302,9 @@ find_ready(TlClaim *claim)
 		tl_position_advance(claim->info, &claim->place, &last);
 	}
 
-	if (!tl_look_behind(claim->info, remaining(claim) > 0) ||
-		remaining(claim) == 0 || !claim->move_position)
+	if ((remaining(claim) == 0 && tl_now() < claim->place.look_next) ||
+		!tl_look_behind(claim->info, remaining(claim) > 0) ||
+		remaining(claim) == 0 || !claim->sees_all)
 		return false;
 	tl_position_read(claim->info, claim->call->state.expires, &claim->place);
 	return true;
@@ -326,7 +336,7 @@ find_in_island(TlClaim *claim)
 	find.lo = &island->range.lo;
 	find.hi = &island->range.hi;
 	tl_job_find(claim->info, &find, &claim->rows);
-	if (!claim->move_position)
+	if (!claim->sees_all)
 	{
 		/* the next one, without telling others */
 		*island = claim->place.islands[--claim->place.nislands];

@@ -56,7 +56,7 @@ note_given_back(TlJobCall *call, TlJobNoteKind kind, int64 n,
 {
 	if (n == 0)
 		return;
-	tl_job_note(kind, &call->worker, n, range);
+	tl_job_note(kind, &call->worker, n, range, &call->info->key);
 	tl_job_merge_note(&call->info->key);
 }
 
@@ -104,16 +104,21 @@ int64
 tl_job_release_all(TlJobCall *call)
 {
 	TlWorkerState state;
+	const TlRange *range;
 	TlJobRows	rows = {0};
 	TlJobFind	find = {.owned = true,.wait = true,.sid = call->sid,
 	.limit = -1};
 
-	if (tl_worker_look(&call->worker, &state) &&
-		tl_range_known(&state.range) && (state.claimed > 0 || state.inexact))
+	if (!tl_worker_look(&call->worker, &state))
+		return 0;
+	if (state.claimed == 0 && !state.inexact)
+		return 0;
+	range = tl_worker_range(&state, &call->info->key);
+	if (range)
 	{
 		find.lower = TL_LOWER_FROM;
-		find.lo = &state.range.lo;
-		find.hi = &state.range.hi;
+		find.lo = &range->lo;
+		find.hi = &range->hi;
 	}
 	tl_job_find(call->info, &find, &rows);
 	return release_rows(call, &rows);

@@ -42,6 +42,9 @@ typedef struct TlKeyStamp
 	Oid			collation;
 } TlKeyStamp;
 
+#define tl_stamp_same(a, b)	((a)->type == (b)->type && \
+							 (a)->collation == (b)->collation)
+
 /* The key column's type in this backend. */
 typedef struct TlKeyType
 {

@@ -104,6 +104,7 @@ typedef struct TlLook
 	int			nclaimed;
 } TlLook;
 
+static TlTime next_slice(const TlLookState *state, int share);
 static bool is_due(const TlLookState *state, TlTime now, bool short_answer,
 				   bool small);
 static void begin_round(TlLookState *state, Snapshot snapshot);
@@ -198,21 +199,27 @@ tl_look_behind(TlJobTableInfo *info, bool short_answer)
 
 	look.state.slice_ended = tl_now();
 	look.state.slice_took = cpu_time() - look.cpu_started;
+	look.state.next = next_slice(&look.state, TL_SHARE);
 	tl_position_end_look(info, &look.state);
 	return found;
+}
+
+/* When to go on, if slices are to take one part of so many of the time? */
+static TlTime
+next_slice(const TlLookState *state, int share)
+{
+	TlTime		next = state->slice_ended + state->slice_took * (share - 1);
+
+	if (state->leaf == 0 && state->block == 0 && state->known)
+		next = Max(next, state->round_started + TL_ROUND);
+	return next;
 }
 
 static bool
 is_due(const TlLookState *state, TlTime now, bool short_answer, bool small)
 {
-	int			share = short_answer ? TL_SHARE_SHORT : TL_SHARE;
-
-	if (small)
-		return true;
-	if (state->leaf == 0 && state->block == 0 && state->known &&
-		now < state->round_started + TL_ROUND)
-		return false;
-	return now >= state->slice_ended + state->slice_took * (share - 1);
+	return small ||
+		now >= next_slice(state, short_answer ? TL_SHARE_SHORT : TL_SHARE);
 }
 
 static void
@@ -554,7 +561,7 @@ note_ready(TlLook *look)
 
 		range.lo = look->ready[i];
 		range.hi = look->ready[Min(i + step, n) - 1];
-		tl_position_add_island(look->info->relation, &range);
+		tl_position_add_island(look->info->relation, &range, &key->stamp);
 	}
 	return true;
 }

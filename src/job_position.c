@@ -99,6 +99,7 @@ copy_place(const TlJobTable *table, TlJobPlace *place)
 	memcpy(place->islands, table->islands,
 		   sizeof(TlIsland) * table->nislands);
 	place->known = table->look.known;
+	place->look_next = table->look.next;
 	place->next_lapse = table->next_lapse;
 }
 
@@ -188,7 +189,8 @@ tl_position_island_done(TlJobTableInfo *info, uint64 serial,
 }
 
 void
-tl_position_add_island(Oid relation, const TlRange *range)
+tl_position_add_island(Oid relation, const TlRange *range,
+					   const TlKeyStamp *stamp)
 {
 	TlJobTable *table = find(relation);
 
@@ -196,7 +198,8 @@ tl_position_add_island(Oid relation, const TlRange *range)
 		return;
 	if (table->position.known)
 	{
-		if (!tl_range_known(range) || table->nislands == TL_ISLANDS)
+		if (!tl_range_known(range) || table->nislands == TL_ISLANDS ||
+			!tl_stamp_same(&table->stamp.key, stamp))
 			forget(table);
 		else
 		{

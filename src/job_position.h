@@ -51,6 +51,8 @@ typedef struct TlLookState
 	TlTime		round_started;
 	TlTime		slice_ended;
 	TlTime		slice_took;
+	TlTime		next;			/* not to be continued before, by claims that
+								 * have all they want */
 	XLogRecPtr	unchanged;		/* pages up to this LSN need not be read */
 	FullTransactionId xmin;		/* oldest that ran when the round began */
 	int			nsamples;
@@ -87,6 +89,7 @@ typedef struct TlJobPlace
 	int			nislands;		/* look at these first */
 	TlIsland	islands[TL_ISLANDS];
 	bool		known;			/* all of the table has been looked at */
+	TlTime		look_next;		/* TlLookState.next */
 	TlTime		next_lapse;
 } TlJobPlace;
 
@@ -109,7 +112,8 @@ extern void tl_position_island_done(TlJobTableInfo *info, uint64 serial,
  * Ready rows may be in this range.  An unknown range, or one too many, makes
  * claimers start from the beginning once.  Cannot fail.
  */
-extern void tl_position_add_island(Oid relation, const TlRange *range);
+extern void tl_position_add_island(Oid relation, const TlRange *range,
+								   const TlKeyStamp *stamp);
 
 /* Start from the beginning.  Cannot fail. */
 extern void tl_position_forget(Oid relation);

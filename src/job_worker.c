@@ -33,7 +33,10 @@
 #define TL_REMEMBER		(INT64CONST(3600) * 1000 * 1000)
 
 /* The same, when memory is full. */
-#define TL_REMEMBER_FULL	(INT64CONST(60) * 1000 * 1000)
+#define TL_REMEMBER_FULL	(INT64CONST(5) * 1000 * 1000)
+
+/* How often a backend looks for such records then, at most. */
+#define TL_SWEEP_PAUSE		(100 * 1000)
 
 static void sweep_lapsed(void);
 
@@ -53,10 +56,15 @@ is_live(const TlWorker *worker, TlTime now)
 static TlWorker *
 enter(const TlKey *key, bool *found)
 {
-	TlWorker   *worker;
+	TlWorker   *worker = dshash_find(workers_table(), key, true);
 
-	tl_shmem_make_room(TL_TABLE_WORKERS);
-	worker = dshash_find_or_insert(workers_table(), key, found);
+	/* one that is known needs no room */
+	*found = worker != NULL;
+	if (!*found)
+	{
+		tl_shmem_make_room(TL_TABLE_WORKERS);
+		worker = dshash_find_or_insert(workers_table(), key, found);
+	}
 	if (!*found)
 	{
 		Size		rest = offsetof(TlWorker, role);
@@ -89,7 +97,15 @@ copy_state(const TlWorker *worker, TlWorkerState *state)
 	state->claimed = worker->claimed;
 	state->inexact = worker->inexact;
 	state->version = worker->version;
+	state->stamp = worker->stamp;
 	state->range = worker->range;
+}
+
+const TlRange *
+tl_worker_range(const TlWorkerState *state, const TlKeyType *type)
+{
+	return tl_range_known(&state->range) &&
+		tl_stamp_same(&state->stamp, &type->stamp) ? &state->range : NULL;
 }
 
 void
@@ -176,11 +192,14 @@ tl_worker_raise(const TlKey *key, int64 n, const TlRange *range,
 		if (replace)
 		{
 			*replaced = worker->range;
+			if (!tl_stamp_same(&worker->stamp, &type->stamp))
+				tl_range_forget(replaced);
+			worker->stamp = type->stamp;
 			worker->range = *range;
 			worker->changed = tl_now();
 		}
 		else if (!tl_worker_may_hold(worker) ||
-			memcmp(&worker->stamp, &type->stamp, sizeof(TlKeyStamp)) != 0)
+				 !tl_stamp_same(&worker->stamp, &type->stamp))
 		{
 			bool		unknown = tl_worker_may_hold(worker);
 
@@ -255,8 +274,7 @@ tl_worker_found(const TlKey *key, const TlPoint *id, const TlKeyType *type,
 			worker->range = row;
 		}
 		else if (!tl_range_known(&worker->range) ||
-				 memcmp(&worker->stamp, &type->stamp,
-						sizeof(TlKeyStamp)) != 0)
+				 !tl_stamp_same(&worker->stamp, &type->stamp))
 		{
 			/* it is looked for everywhere anyway */
 			unlock(worker);
@@ -299,7 +317,8 @@ tl_worker_lower(const TlKey *key, int64 n)
 }
 
 void
-tl_worker_restore_range(const TlKey *key, const TlRange *range)
+tl_worker_restore_range(const TlKey *key, const TlRange *range,
+						const TlKeyStamp *stamp)
 {
 	TlWorker   *worker = dshash_find(workers_table(), key, true);
 
@@ -310,12 +329,14 @@ tl_worker_restore_range(const TlKey *key, const TlRange *range)
 		worker->range = *range;
 	else
 		tl_range_forget(&worker->range);
+	worker->stamp = *stamp;
 	worker->version++;
 	unlock(worker);
 }
 
 void
-tl_worker_lower_dead(const TlKey *key, int64 n, const TlRange *range)
+tl_worker_lower_dead(const TlKey *key, int64 n, const TlRange *range,
+					 const TlKeyStamp *stamp)
 {
 	TlWorker   *worker = dshash_find(workers_table(), key, true);
 
@@ -323,6 +344,7 @@ tl_worker_lower_dead(const TlKey *key, int64 n, const TlRange *range)
 		return;
 	worker->claimed = Max(worker->claimed - n, 0);
 	if (tl_range_known(range) && tl_range_known(&worker->range) &&
+		tl_stamp_same(&worker->stamp, stamp) &&
 		tl_point_same(&worker->range.lo, &range->lo))
 		worker->range.lo = range->hi;
 	worker->version++;
@@ -451,14 +473,19 @@ tl_worker_visit(TlWorkerVisitor visit, void *arg)
 static void
 sweep_lapsed(void)
 {
+	static TlTime swept = 0;
 	TlTime		now = tl_now();
 	dshash_seq_status status;
 	TlWorker   *worker;
 
+	if (now < swept + TL_SWEEP_PAUSE)
+		return;
+	swept = now;
 	dshash_seq_init(&status, workers_table(), true);
 	while ((worker = dshash_seq_next(&status)) != NULL)
 	{
-		TlTime		keep = tl_worker_may_hold(worker) ? TL_REMEMBER :
+		/* of one that only called nothing was ever seen */
+		TlTime		keep = worker->claimed > 0 ? TL_REMEMBER :
 			TL_REMEMBER_FULL;
 
 		if (!is_live(worker, now) && worker->expires < now - keep)

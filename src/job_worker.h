@@ -69,8 +69,13 @@ typedef struct TlWorkerState
 	int64		claimed;
 	bool		inexact;
 	uint64		version;
+	TlKeyStamp	stamp;			/* of the range: see tl_worker_range */
 	TlRange		range;
 } TlWorkerState;
+
+/* The range, if it is known and of this type; else NULL. */
+extern const TlRange *tl_worker_range(const TlWorkerState *state,
+									  const TlKeyType *type);
 
 /* Called from _PG_init. */
 extern void tl_worker_init(void);
@@ -117,14 +122,16 @@ extern bool tl_worker_found(const TlKey *key, const TlPoint *id,
 
 /* For the callbacks at the end of a transaction: these cannot fail. */
 extern void tl_worker_lower(const TlKey *key, int64 n);
-extern void tl_worker_restore_range(const TlKey *key, const TlRange *range);
+extern void tl_worker_restore_range(const TlKey *key, const TlRange *range,
+									const TlKeyStamp *stamp);
 
 /*
  * n rows were taken from a dead worker, the last of them range->hi, by a look
  * that started at range->lo: the next may start behind.
  */
 extern void tl_worker_lower_dead(const TlKey *key, int64 n,
-								 const TlRange *range);
+								 const TlRange *range,
+								 const TlKeyStamp *stamp);
 extern void tl_worker_set_unreleased(const TlKey *key);
 extern void tl_worker_close(const TlKey *key, bool committed,
 							bool unreleased);

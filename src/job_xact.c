@@ -32,6 +32,7 @@ typedef struct TlJobNote
 	SubTransactionId subid;
 	TlKey		worker;
 	int64		n;
+	TlKeyStamp	stamp;			/* of the ranges */
 	TlRange		range;
 	bool		replaced;		/* FINISHED, RELEASED: an abort restores this */
 	TlRange		before;
@@ -154,7 +155,7 @@ find_note(TlJobNoteKind kind, const TlKey *worker, SubTransactionId subid)
 
 void
 tl_job_note(TlJobNoteKind kind, const TlKey *worker, int64 n,
-			const TlRange *range)
+			const TlRange *range, const TlKeyType *type)
 {
 	TlJobNote  *note;
 
@@ -164,6 +165,7 @@ tl_job_note(TlJobNoteKind kind, const TlKey *worker, int64 n,
 	note->subid = GetCurrentSubTransactionId();
 	note->worker = *worker;
 	note->n = n;
+	note->stamp = type->stamp;
 	note->replaced = false;
 	if (range)
 		note->range = *range;
@@ -222,6 +224,7 @@ tl_job_merge_note(const TlKeyType *type)
 
 		if (note->kind != last->kind || note->subid != last->subid ||
 			note->kind == TL_NOTE_TAKEN ||
+			!tl_stamp_same(&note->stamp, &last->stamp) ||
 			!same_worker(&note->worker, &last->worker))
 			continue;
 		tl_range_widen(&range, &last->range, type);
@@ -242,20 +245,24 @@ settle(const TlJobNote *note, bool committed)
 			if (committed)
 				return;
 			tl_worker_lower(&note->worker, note->n);
-			tl_position_add_island(note->worker.relation, &note->range);
+			tl_position_add_island(note->worker.relation, &note->range,
+								   &note->stamp);
 			break;
 		case TL_NOTE_TAKEN:
 			if (committed)
-				tl_worker_lower_dead(&note->worker, note->n, &note->range);
+				tl_worker_lower_dead(&note->worker, note->n, &note->range,
+									 &note->stamp);
 			break;
 		case TL_NOTE_FINISHED:
 		case TL_NOTE_RELEASED:
 			if (committed)
 				tl_worker_lower(&note->worker, note->n);
 			else if (note->replaced)
-				tl_worker_restore_range(&note->worker, &note->before);
+				tl_worker_restore_range(&note->worker, &note->before,
+										&note->stamp);
 			if (committed && note->kind == TL_NOTE_RELEASED)
-				tl_position_add_island(note->worker.relation, &note->range);
+				tl_position_add_island(note->worker.relation, &note->range,
+									   &note->stamp);
 			break;
 	}
 }

@@ -46,7 +46,7 @@ extern void tl_job_note_unreleased(const TlKey *worker);
  * worker's is what tl_worker_lower_dead expects.
  */
 extern void tl_job_note(TlJobNoteKind kind, const TlKey *worker, int64 n,
-						const TlRange *range);
+						const TlRange *range, const TlKeyType *type);
 
 /* The worker's range was replaced; an abort of what it gave back restores it. */
 extern void tl_job_note_replaced(const TlKey *worker, const TlRange *range);

@@ -157,9 +157,11 @@ sub claim
 		'$self->{sid}', $batch, done => " . array(@done) . ",
 		ttl => '$self->{ttl} s', resume => $self->{resume})") or return;
 	return if $savepoint && $back && !$self->call('ROLLBACK TO s');
-	sleep rand 0.05 if $transaction;
 	if ($transaction)
 	{
+		# while it is open the worker is alive, and its ttl starts at the end
+		sleep rand(rand() < 0.1 ? 2 : 0.05);
+		$sent = time if !$back;
 		return if !$self->call($back && !$savepoint ? 'ROLLBACK' : 'COMMIT');
 	}
 	$self->restarted($sent);
