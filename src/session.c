@@ -556,8 +556,8 @@ tl_session_break(const TlKey *key, uint64 fence, TlBroken *broken)
 
 	if (!token)
 		return false;
-	holder = tl_grant_with(token, fence);
-	if (holder && !holder->ended && holder->role == broken->role)
+	holder = tl_grant_live(token, fence);
+	if (holder && holder->role == broken->role)
 	{
 		broken->pid = holder->scope == TL_SCOPE_OWNER ? 0 : holder->pid;
 		broken->owner_len = holder->owner_len;
@@ -589,8 +589,8 @@ tl_session_holder_role(const TlKey *key, uint64 fence)
 
 	if (!token)
 		return InvalidOid;
-	holder = tl_grant_with(token, fence);
-	if (holder && !holder->ended)
+	holder = tl_grant_live(token, fence);
+	if (holder)
 		role = holder->role;
 	tl_token_unlock(token);
 	return role;
