@@ -37,28 +37,28 @@ BEGIN
 		('puts', now_.puts - was.puts), ('breaks', now_.breaks - was.breaks),
 		('entries', now_.entries - was.entries)) v (w, d) WHERE d <> 0;
 END $$;
-SELECT token_get('a'), token_get('b', owner => 'w1', ttl => '1h');
+SELECT token_get('sa'), token_get('sb', owner => 'w1', ttl => '1h');
 SELECT * FROM pg_temp.more();
 -- Again: a get, but no grant and no refusal.
-SELECT token_get('a');
+SELECT token_get('sa');
 SELECT * FROM pg_temp.more();
-SELECT token_get('a', owner => 'w1');
+SELECT token_get('sa', owner => 'w1');
 SELECT * FROM pg_temp.more();
-SELECT token_get('a', owner => 'w1', wait => '20ms');
+SELECT token_get('sa', owner => 'w1', wait => '20ms');
 SELECT * FROM pg_temp.more();
 SELECT wait_time BETWEEN '20ms' AND '10s' AS waited,
     longest_wait BETWEEN '20ms' AND '10s' AS longest, longest_wait = wait_time AS once
-FROM token_stats_by_name WHERE name = 'a';
-SELECT token_put('a'), token_put('a'), token_put('b', owner => 'w2');
+FROM token_stats_by_name WHERE name = 'sa';
+SELECT token_put('sa'), token_put('sa'), token_put('sb', owner => 'w2');
 SELECT * FROM pg_temp.more();
-SELECT token_break('b', token_fence('b', owner => 'w1'));
+SELECT token_break('sb', token_fence('sb', owner => 'w1'));
 SELECT * FROM pg_temp.more();
-SELECT token_get('c', owner => 'w1', ttl => '1ms');
+SELECT token_get('sc', owner => 'w1', ttl => '1ms');
 SELECT * FROM pg_temp.more();
 SELECT pg_sleep(0.01);
-SELECT token_fence('c', owner => 'w1');
+SELECT token_fence('sc', owner => 'w1');
 SELECT * FROM pg_temp.more();
-SELECT longest_hold FROM token_stats_by_name WHERE name = 'c';
+SELECT longest_hold FROM token_stats_by_name WHERE name = 'sc';
 -- A procedure's call is one get.
 SELECT token_get('d', owner => 'w1', ttl => '1h');
 SELECT * FROM pg_temp.more();
@@ -88,22 +88,22 @@ FROM token_stats_by_name WHERE name = 'r';
 
 -- By name, with what this transaction has done so far.
 BEGIN;
-SELECT bool_and(token_get('n') AND token_put('n')) FROM generate_series(1, 100);
-SELECT gets, grants, puts, refusals FROM token_stats_by_name WHERE name = 'n';
+SELECT bool_and(token_get('sn') AND token_put('sn')) FROM generate_series(1, 100);
+SELECT gets, grants, puts, refusals FROM token_stats_by_name WHERE name = 'sn';
 COMMIT;
 SELECT name, gets, grants, refusals, waits, timeouts, expiries, puts, breaks
-FROM token_stats_by_name WHERE name IN ('a', 'b', 'c', 'n')
+FROM token_stats_by_name WHERE name IN ('sa', 'sb', 'sc', 'sn')
 ORDER BY name COLLATE "C";
 SELECT memory > 0 AS in_use FROM token_stats;
 
 -- The busiest names stay, however many others come.
 SELECT bool_and(token_get('few ' || i) AND token_put('few ' || i))
 FROM generate_series(1, 3000) i;
-SELECT bool_and(token_get('n') AND token_put('n')) FROM generate_series(1, 100);
+SELECT bool_and(token_get('sn') AND token_put('sn')) FROM generate_series(1, 100);
 SELECT bool_and(token_get('few ' || i) AND token_put('few ' || i))
 FROM generate_series(1, 3000) i;
 SELECT count(*) BETWEEN 100 AND 3000 AS bounded,
-    count(*) FILTER (WHERE name = 'n') AS busy FROM token_stats_by_name;
+    count(*) FILTER (WHERE name = 'sn') AS busy FROM token_stats_by_name;
 
 -- Everybody sees the totals; names only who may read all statistics.
 SET ROLE regress_tl_alice;
@@ -111,6 +111,6 @@ SELECT gets > 0 AS gets FROM token_stats;
 SELECT count(*) > 0 AS rows, count(*) FILTER (WHERE name <> '<insufficient privilege>') AS names
 FROM token_stats_by_name;
 SET ROLE regress_tl_monitor;
-SELECT name FROM token_stats_by_name WHERE name = 'n';
+SELECT name FROM token_stats_by_name WHERE name = 'sn';
 RESET ROLE;
 DROP ROLE regress_tl_alice, regress_tl_monitor;
