@@ -221,6 +221,7 @@ take_from(TlClaim *claim, const TlKey *dead)
 	int			before = claim->rows.n;
 	int64		found;
 	const TlRange *range;
+	text	   *sid;
 
 	if (!tl_worker_is_dead(dead, &state))
 		return;
@@ -233,8 +234,8 @@ take_from(TlClaim *claim, const TlKey *dead)
 		return;
 	}
 
-	find.sid = tl_job_sid(info, cstring_to_text_with_len(dead->name, dead->len),
-						  &(TlKey) {0});
+	sid = cstring_to_text_with_len(dead->name, dead->len);
+	find.sid = tl_job_sid(info, sid, &(TlKey) {0});
 	set_range(&find, range);
 	found = tl_job_find(info, &find, &claim->rows);
 

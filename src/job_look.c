@@ -25,8 +25,8 @@
  * functions with a page locked.
  *
  * A slice takes about TL_SLICE of computing, and slices at most one part in
- * TL_SHARE of the time, for all claimers together, so the look costs the same in large tables as in
- * small ones and only takes longer to come around.
+ * TL_SHARE of the time, for all claimers together, so the look costs the same
+ * in large tables as in small ones and only takes longer to come around.
  *
  * Locks: a page, shared, while its rows are looked at; none of ours then.
  *
@@ -64,7 +64,7 @@
 #define TL_SHARE		10
 #define TL_SHARE_SHORT	2		/* when the caller has nothing else to do */
 #define TL_ROUND		(1000 * 1000)	/* rounds begin no faster, in us */
-#define TL_BUSY			(10 * 1000 * 1000)	/* a slice that takes longer died */
+#define TL_BUSY			(10 * 1000 * 1000)	/* by then a slice has died */
 
 /* Tables up to this size are looked at completely by a short answer. */
 #define TL_SMALL_PAGES	64
@@ -226,6 +226,8 @@ static void
 begin_round(TlLookState *state, Snapshot snapshot)
 {
 	TlLookSample now;
+	TransactionId next;
+	uint32		age;
 
 	/* in this order: who gets an id later has not written yet */
 	now.lsn = GetXLogInsertRecPtr();
@@ -233,10 +235,11 @@ begin_round(TlLookState *state, Snapshot snapshot)
 
 	state->round_started = tl_now();
 	state->dirty = false;
-	state->xmin = now.xid;
-	if (TransactionIdPrecedes(snapshot->xmin, XidFromFullTransactionId(now.xid)))
-		state->xmin = FullTransactionIdFromU64(U64FromFullTransactionId(now.xid) -
-											   (uint32) (XidFromFullTransactionId(now.xid) - snapshot->xmin));
+	next = XidFromFullTransactionId(now.xid);
+	age = TransactionIdPrecedes(snapshot->xmin, next) ?
+		next - snapshot->xmin : 0;
+	state->xmin =
+		FullTransactionIdFromU64(U64FromFullTransactionId(now.xid) - age);
 
 	/*
 	 * With a transaction that runs for very long it is the old samples that
