@@ -21,6 +21,7 @@
 #include "database.h"
 #include "drop.h"
 #include "miscadmin.h"
+#include "session.h"
 #include "shmem.h"
 #include "stats.h"
 #include "token.h"
@@ -60,8 +61,8 @@ tl_drop_note_database(Oid database)
 {
 	static bool registered = false;
 
-	/* now, because the callback may not allocate */
-	tl_shmem_attach();
+	/* now, because the callback may not allocate; and it counts what ends */
+	tl_session_attach();
 	if (!registered)
 	{
 		RegisterXactCallback(on_xact, NULL);
