@@ -81,13 +81,13 @@ static bool release_hold(TlHold *hold);
 static void give_hold_lock(TlHold *hold);
 static void retake_lost_locks(void);
 
+bool		tl_session_attached = false;
+
 void
-tl_session_attach(void)
+tl_session_attach_now(void)
 {
 	HASHCTL		ctl = {0};
 
-	if (likely(holds != NULL))
-		return;
 	tl_shmem_attach();
 	tl_stats_begin();
 
@@ -107,6 +107,7 @@ tl_session_attach(void)
 	before_shmem_exit(on_session_exit, 0);
 	RegisterXactCallback(on_xact, NULL);
 	RegisterSubXactCallback(on_subxact, NULL);
+	tl_session_attached = true;
 }
 
 void

@@ -13,7 +13,15 @@
 #include "token.h"
 
 /* Prepare this backend; each entry point calls it first. */
-extern void tl_session_attach(void);
+extern bool tl_session_attached;
+extern void tl_session_attach_now(void);
+
+static inline void
+tl_session_attach(void)
+{
+	if (unlikely(!tl_session_attached))
+		tl_session_attach_now();
+}
 
 /* The same, where the answer is to bind others: no standby, no parallel worker. */
 extern void tl_session_attach_primary(void);

@@ -85,14 +85,49 @@ tl_stats_end(void)
 	memset(slot->totals, 0, sizeof(slot->totals));
 }
 
+/*
+ * Is this bucket in use for another name?  The hash is of the whole key, and
+ * should two names ever have the same, then they share a count: that is no
+ * reason to compare them at each event.
+ */
+static inline bool
+is_others(const TlBucket *bucket, const TlKey *key)
+{
+	return bucket->used && (bucket->key.hash != key->hash ||
+							bucket->key.len != key->len);
+}
+
+/*
+ * A transaction that goes through many names, each of them once and without
+ * meeting anybody, need not push the busy ones out of the table.
+ */
+static bool
+is_of_interest(const TlBucket *bucket)
+{
+	return bucket->counts[TL_EVENT_GET] > 1 ||
+		bucket->counts[TL_EVENT_REFUSAL] > 0 ||
+		bucket->counts[TL_EVENT_WAIT] > 0 ||
+		bucket->counts[TL_EVENT_BREAK] > 0;
+}
+
+static void
+discard_bucket(TlBucket *bucket)
+{
+	bucket->used = false;
+	used_buckets--;
+}
+
 void
 tl_stats_prepare(const TlKey *key)
 {
 	TlBucket   *bucket = &buckets[key->hash % TL_BUCKETS];
 
-	if (bucket->used &&
-		tl_key_compare(&bucket->key, key, sizeof(TlKey)) != 0)
+	if (!is_others(bucket, key))
+		return;
+	if (is_of_interest(bucket))
 		publish_bucket(bucket, false);
+	else
+		discard_bucket(bucket);
 }
 
 /* The bucket for a name, or NULL when it is taken by another. */
@@ -101,9 +136,10 @@ bucket_for(const TlKey *key)
 {
 	TlBucket   *bucket = &buckets[key->hash % TL_BUCKETS];
 
+	if (is_others(bucket, key))
+		return NULL;
 	if (bucket->used)
-		return tl_key_compare(&bucket->key, key, sizeof(TlKey)) == 0 ?
-			bucket : NULL;
+		return bucket;
 	memset(bucket, 0, sizeof(TlBucket));
 	bucket->used = true;
 	bucket->key = *key;
@@ -183,8 +219,7 @@ publish_bucket(TlBucket *bucket, bool only_known)
 			}
 		}
 	}
-	bucket->used = false;
-	used_buckets--;
+	discard_bucket(bucket);
 	if (!name)
 		return;
 

@@ -80,11 +80,11 @@ SELECT token_put('d', owner => 'w1');
 -- What is rolled back has happened.
 SELECT count(*) >= 0 AS seen FROM pg_temp.more();
 BEGIN;
-SELECT token_get('r', scope => 'transaction');
+SELECT token_get('sr', scope => 'transaction');
 ROLLBACK;
 SELECT * FROM pg_temp.more();
 SELECT gets, grants, puts, longest_hold > '0' AS held
-FROM token_stats_by_name WHERE name = 'r';
+FROM token_stats_by_name WHERE name = 'sr';
 
 -- By name, with what this transaction has done so far.
 BEGIN;
