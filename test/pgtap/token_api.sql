@@ -22,13 +22,18 @@ SELECT ok(args::text[] <@ proargnames,
     proname || ' has the arguments of its documentation')
 FROM pg_proc
 JOIN (VALUES
-    ('token_get', '{name,wait,ttl,owner,scope}'),
+    ('token_get', '{name,wait,ttl,owner,capacity,shared,scope,keep_place}'),
     ('token_request',
-     '{name,wait,ttl,owner,scope,granted,fence,expires_at,answer}'),
+     '{name,wait,ttl,owner,capacity,shared,scope,keep_place,granted,fence,expires_at,answer,place}'),
     ('token_put', '{name,owner,fence}'),
     ('token_put_all', '{names,owner}'),
     ('token_renew', '{name,ttl,owner,fence}'),
-    ('token_fence', '{name,owner}')) v (f, args) ON proname = f
+    ('token_fence', '{name,owner}'),
+    ('token_guard', '{name,owner,fence}'),
+    ('token_get_all', '{names,wait,ttl,owner,scope}'),
+    ('token_break', '{name,fence}'),
+    ('token_acquire',
+     '{name,wait,ttl,owner,capacity,shared,granted,fence,expires_at}')) v (f, args) ON proname = f
 ORDER BY proname COLLATE "C";
 
 SELECT function_returns('token_get', 'boolean');
@@ -36,17 +41,22 @@ SELECT function_returns('token_put', 'boolean');
 SELECT function_returns('token_put_all', 'bigint');
 SELECT function_returns('token_renew', 'boolean');
 SELECT function_returns('token_fence', 'bigint');
+SELECT function_returns('token_guard', 'bigint');
+SELECT function_returns('token_get_all', 'boolean');
+SELECT function_returns('token_break', 'boolean');
+SELECT is_procedure('token_acquire');
 
 -- Each call counts, and none may run in a parallel worker or as its owner.
 SELECT volatility_is(f, 'volatile')
-FROM unnest('{token_get,token_request,token_put,token_put_all,token_renew,token_fence}'::name[]) f;
+FROM unnest('{token_get,token_request,token_put,token_put_all,token_renew,token_fence,token_guard,token_get_all,token_break}'::name[]) f;
 SELECT isnt_definer(f)
-FROM unnest('{token_get,token_request,token_put,token_put_all,token_renew,token_fence}'::name[]) f;
+FROM unnest('{token_get,token_request,token_put,token_put_all,token_renew,token_fence,token_guard,token_get_all,token_break}'::name[]) f;
 SELECT isnt_strict(f)
-FROM unnest('{token_get,token_request,token_put,token_put_all,token_renew,token_fence}'::name[]) f;
-SELECT is(count(*), 6::bigint, 'all are parallel unsafe') FROM pg_proc
+FROM unnest('{token_get,token_request,token_put,token_put_all,token_renew,token_fence,token_guard,token_get_all,token_break}'::name[]) f;
+SELECT is(count(*), 9::bigint, 'all are parallel unsafe') FROM pg_proc
 WHERE proname IN ('token_get', 'token_request', 'token_put', 'token_put_all',
-    'token_renew', 'token_fence') AND proparallel = 'u';
+    'token_renew', 'token_fence', 'token_guard', 'token_get_all',
+    'token_break') AND proparallel = 'u';
 SELECT isnt(obj_description(p.oid, 'pg_proc'), NULL, proname || ' has a comment')
 FROM pg_proc p
 JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
@@ -57,8 +67,10 @@ ORDER BY proname COLLATE "C";
 
 SELECT has_view('token_holders');
 SELECT has_view('token_waiters');
+SELECT has_view('token_stats');
+SELECT has_view('token_stats_by_name');
 SELECT has_column('token_holders', c)
-FROM unnest('{name,owner,role,pid,scope,fence,acquired_at,expires_at}'::name[]) c;
+FROM unnest('{name,owner,role,pid,scope,shared,fence,acquired_at,expires_at}'::name[]) c;
 SELECT has_column('token_waiters', c)
 FROM unnest('{name,place,owner,role,pid,waiting_since,deadline}'::name[]) c;
 SELECT has_sequence('tokenlock_fence');
