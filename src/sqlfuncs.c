@@ -15,6 +15,7 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "clock.h"
+#include "commands/async.h"
 #include "compat.h"
 #include "describe.h"
 #include "executor/spi.h"
@@ -42,6 +43,7 @@ PG_FUNCTION_INFO_V1(tokenlock_token_break);
 static TlAnswer request_token(FunctionCallInfo fcinfo, TlRequest *request);
 static void set_grant(Datum *values, bool *nulls, const TlRequest *request,
 					  TlAnswer answer);
+static bool has_notified(void);
 static const char *role_name(Oid role);
 static void get_key(FunctionCallInfo fcinfo, int n, TlKey *key);
 static void get_owner(FunctionCallInfo fcinfo, int n, TlOwner *owner);
@@ -279,7 +281,7 @@ tokenlock_token_acquire(PG_FUNCTION_ARGS)
 				 errmsg("token_acquire cannot run inside a transaction block"),
 				 errhint("Call it outside of BEGIN, functions and EXCEPTION blocks, as a statement of its own; inside, use token_get.")));
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
-		tl_session_in_use())
+		tl_session_in_use() || has_notified())
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("token_acquire cannot run in a transaction that has done work"),
@@ -304,6 +306,31 @@ tokenlock_token_acquire(PG_FUNCTION_ARGS)
 
 	set_grant(values, nulls, &request, answer);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
+}
+
+/*
+ * Has the transaction executed NOTIFY or LISTEN?  That assigns no transaction
+ * id, and only the check that PREPARE makes knows of it.
+ */
+static bool
+has_notified(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool notified = false;
+
+	PG_TRY();
+	{
+		AtPrepare_Notify();
+	}
+	PG_CATCH();
+	{
+		/* it has only looked, so there is nothing to roll back */
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		notified = true;
+	}
+	PG_END_TRY();
+	return notified;
 }
 
 /*

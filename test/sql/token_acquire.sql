@@ -71,6 +71,14 @@ BEGIN
 	INSERT INTO acquired VALUES (2);
 	CALL token_acquire('x', granted => granted, fence => fence, expires_at => expires_at);
 END $$;
+-- After a NOTIFY, which would be sent.
+DO $$
+DECLARE
+	granted boolean; fence bigint; expires_at timestamptz;
+BEGIN
+	NOTIFY acquired;
+	CALL token_acquire('x', granted => granted, fence => fence, expires_at => expires_at);
+END $$;
 -- The same when it would have to wait, and when somebody catches the error.
 SELECT token_get('y', owner => 'w1');
 DO $$
