@@ -97,10 +97,10 @@ ORDER BY name COLLATE "C";
 SELECT memory > 0 AS in_use FROM token_stats;
 
 -- The busiest names stay, however many others come.
-SELECT bool_and(token_get('few ' || i) AND token_put('few ' || i))
+SELECT bool_and(token_get('few ' || i) AND token_get('few ' || i) AND token_put('few ' || i))
 FROM generate_series(1, 3000) i;
 SELECT bool_and(token_get('sn') AND token_put('sn')) FROM generate_series(1, 100);
-SELECT bool_and(token_get('few ' || i) AND token_put('few ' || i))
+SELECT bool_and(token_get('few ' || i) AND token_get('few ' || i) AND token_put('few ' || i))
 FROM generate_series(1, 3000) i;
 SELECT count(*) BETWEEN 100 AND 3000 AS bounded,
     count(*) FILTER (WHERE name = 'sn') AS busy FROM token_stats_by_name;
