@@ -44,6 +44,9 @@ typedef struct TlBucket
 
 #define TL_BUCKETS	16
 
+/* A transaction goes through many names when a bucket changed hands so often. */
+#define TL_MANY_NAMES	50
+
 /* How many names the shared table may have: about a hundredth of memory. */
 #define max_names()	Min(Max(tl_memory / 64, 32), 2000)
 
@@ -52,6 +55,7 @@ typedef struct TlBucket
 static TlSlot *slot = NULL;
 static TlBucket buckets[TL_BUCKETS];
 static int	used_buckets = 0;
+static int	evictions = 0;		/* in this transaction */
 
 static void publish_bucket(TlBucket *bucket, bool only_known);
 static void drop_least_used(void);
@@ -124,7 +128,7 @@ tl_stats_prepare(const TlKey *key)
 
 	if (!is_others(bucket, key))
 		return;
-	if (is_of_interest(bucket))
+	if (evictions++ < TL_MANY_NAMES || is_of_interest(bucket))
 		publish_bucket(bucket, false);
 	else
 		discard_bucket(bucket);
@@ -190,6 +194,7 @@ tl_stats_publish(bool only_known)
 {
 	if (used_buckets == 0)
 		return;
+	evictions = 0;
 	for (int i = 0; i < TL_BUCKETS; i++)
 		if (buckets[i].used)
 			publish_bucket(&buckets[i], only_known);
