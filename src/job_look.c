@@ -361,12 +361,14 @@ look_at_leaf(TlLook *look, Relation rel, bool whole)
 		}
 		state->block++;
 
+		/* there is room for what one more page can have */
+		if (look->nready >= TL_ENOUGH_READY)
+			break;
 		if (work >= 64)
 		{
 			work = 0;
 			CHECK_FOR_INTERRUPTS();
-			if (look->nready >= TL_ENOUGH_READY ||
-				(!whole && cpu_time() >= look->cpu_started + TL_SLICE))
+			if (!whole && cpu_time() >= look->cpu_started + TL_SLICE)
 				break;
 		}
 	}
