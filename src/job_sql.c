@@ -34,6 +34,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 #include "utils/resowner.h"
@@ -268,6 +269,15 @@ tl_job_set(TlJobTableInfo *info, TlJobStatus status, Datum sid,
 	n = execute(plan, values, NULL,
 				status == TL_JOB_CLAIMED ? SPI_OK_UPDATE_RETURNING :
 				SPI_OK_UPDATE);
+
+	/* rows of partitions are changed by their keys, found or not */
+	if (n > (uint64) rows->n)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNIQUE_VIOLATION),
+				 errmsg("several rows of job table \"%s\" have the same key",
+						get_rel_name(info->relation)),
+				 errdetail("The primary key is deferred and does not hold at the moment."),
+				 errhint("Say SET CONSTRAINTS ALL IMMEDIATE, or commit, before you claim.")));
 	return status == TL_JOB_CLAIMED ? collect_changed(info, rows, changed) :
 		(int64) n;
 }
@@ -519,6 +529,8 @@ is_scan_of(TlJobPlan *plan, Oid index)
 
 	if (!is_planned(plan))
 		make_plan(plan);
+	if (plan_source(plan)->gplan->stmt_list == NIL)
+		return false;
 	statement = linitial_node(PlannedStmt, plan_source(plan)->gplan->stmt_list);
 	if (!IsA(statement->planTree, ModifyTable))
 		return false;

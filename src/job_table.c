@@ -26,6 +26,8 @@
 #include "compat.h"
 #include "job_table.h"
 #include "miscadmin.h"
+#include "rewrite/prs2lock.h"
+#include "rewrite/rewriteDefine.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
@@ -59,6 +61,7 @@ static TlJobTableInfo *retired = NULL;
 static void on_relation_change(Datum arg, Oid relation);
 static void on_catalog_change(Datum arg, int cacheid, uint32 hashvalue);
 static void check_rights(Oid relation);
+static void check_rules(Relation rel);
 static void free_retired(void);
 static TlJobTableInfo *describe_table(Oid relation);
 static void describe_columns(TlJobTableInfo *info, Relation rel);
@@ -204,6 +207,7 @@ describe_table(Oid relation)
 				 errhint("Claim from the table that the rows are stored in.")));
 
 	rel = table_open(relation, NoLock);
+	check_rules(rel);
 
 	/* Made ready aside, so that an error leaves nothing behind. */
 	context = AllocSetContextCreate(CurrentMemoryContext,
@@ -234,6 +238,27 @@ describe_table(Oid relation)
 	MemoryContextSetParent(context, TopMemoryContext);
 	info->valid = true;
 	return info;
+}
+
+/*
+ * A rule that puts something else in the place of an UPDATE would have us
+ * hand out jobs that stay as they were.
+ */
+static void
+check_rules(Relation rel)
+{
+	RuleLock   *rules = rel->rd_rules;
+
+	for (int i = 0; rules && i < rules->numLocks; i++)
+		if (rules->rules[i]->event == CMD_UPDATE &&
+			rules->rules[i]->isInstead &&
+			rules->rules[i]->enabled != RULE_DISABLED)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot claim jobs from table \"%s\"",
+							RelationGetRelationName(rel)),
+					 errdetail("It has an ON UPDATE DO INSTEAD rule."),
+					 errhint("Use a trigger in place of the rule.")));
 }
 
 static AttrNumber
@@ -293,6 +318,14 @@ describe_columns(TlJobTableInfo *info, Relation rel)
 	AttrNumber	sid = require_column(rel, TL_SID_COLUMN);
 	Bitmapset  *keys;
 
+	if (id == status || id == sid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot claim jobs from table \"%s\"",
+						RelationGetRelationName(rel)),
+				 errdetail("A claim would change its primary key."),
+				 errhint("A job table needs a primary key of one column and columns \"%s\" and \"%s\".",
+						 TL_STATUS_COLUMN, TL_SID_COLUMN)));
 	info->alias = choose_alias(rel);
 	describe_column(rel, id, &info->id, info->alias);
 	describe_column(rel, status, &info->status, info->alias);
@@ -509,6 +542,18 @@ sid_key(TlJobTableInfo *info, Datum sid, TlKey *key, bool *fits)
 		tl_key_init(key, info->relation, name, len);
 }
 
+/*
+ * These types cut off what they have no room for, which would make one worker
+ * of several.
+ */
+static bool
+is_cut(TlJobColumn *column, text *sid, TlKey *key, bool fits)
+{
+	return (column->type == NAMEOID || column->type == CHAROID ||
+			column->type == VARCHAROID) &&
+		fits && key->len < VARSIZE_ANY_EXHDR(sid);
+}
+
 Datum
 tl_job_sid(TlJobTableInfo *info, text *sid, TlKey *key)
 {
@@ -522,6 +567,13 @@ tl_job_sid(TlJobTableInfo *info, text *sid, TlKey *key)
 		value = InputFunctionCall(&column->input, text_to_cstring(sid),
 								  column->input_param, column->typmod);
 	sid_key(info, value, key, &fits);
+	if (is_cut(column, sid, key, fits))
+		ereport(ERROR,
+				(errcode(ERRCODE_NAME_TOO_LONG),
+				 errmsg("sid is too long"),
+				 errdetail("A value of type %s has no room for it.",
+						   format_type_be(column->type)),
+				 errhint("Use a shorter one, or a column of type text.")));
 	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_NAME_TOO_LONG),
