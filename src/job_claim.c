@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "clock.h"
 #include "job_claim.h"
 #include "job_look.h"
@@ -22,6 +23,8 @@
 #include "job_xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
 
 /* Dead workers that one call takes rows from, at most. */
 #define TL_MAX_DEAD		16
@@ -36,11 +39,17 @@ typedef struct TlClaim
 	bool		use_position;	/* start behind it, and look at islands */
 	bool		sees_all;		/* what this call finds is all there is, so it
 								 * may move the position, and correct counts */
+
+	/* what was looked at to its end; islands that are older have no more */
+	TlRange		searched;
+	bool		searched_behind_lo;
+	uint64		searched_serial;
 } TlClaim;
 
 static void find_own(TlClaim *claim);
 static void find_lapsed(TlClaim *claim);
 static void take_from(TlClaim *claim, const TlKey *dead);
+static bool read_sid(TlClaim *claim, const TlKey *worker, Datum *sid);
 static bool find_ready(TlClaim *claim);
 static void find_in_island(TlClaim *claim);
 static void sort_rows(TlClaim *claim, int from, int to);
@@ -68,6 +77,7 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	 */
 	claim.use_position = !tl_job_row_security(call->info);
 	claim.sees_all = claim.use_position && !IsolationUsesXactSnapshot();
+	tl_range_forget(&claim.searched);
 	tl_position_read(call->info, call->state.expires, &claim.place);
 
 	if (call->state.fresh && claim.place.known)
@@ -221,7 +231,6 @@ take_from(TlClaim *claim, const TlKey *dead)
 	int			before = claim->rows.n;
 	int64		found;
 	const TlRange *range;
-	text	   *sid;
 
 	if (!tl_worker_is_dead(dead, &state))
 		return;
@@ -234,8 +243,12 @@ take_from(TlClaim *claim, const TlKey *dead)
 		return;
 	}
 
-	sid = cstring_to_text_with_len(dead->name, dead->len);
-	find.sid = tl_job_sid(info, sid, &(TlKey) {0});
+	if (!read_sid(claim, dead, &find.sid))
+	{
+		/* what the column cannot hold is in no row */
+		(void) tl_worker_counted(dead, state.version, 0, 0);
+		return;
+	}
 	set_range(&find, range);
 	found = tl_job_find(info, &find, &claim->rows);
 
@@ -268,6 +281,58 @@ take_from(TlClaim *claim, const TlKey *dead)
 		if (found == 0)
 			tl_worker_rest(dead);
 	}
+}
+
+/*
+ * A worker's sid as a value of the column.  False when it is none (any more):
+ * the column's type was changed since the worker claimed.  That must not stop
+ * the claims of the others.
+ */
+static bool
+read_sid(TlClaim *claim, const TlKey *worker, Datum *sid)
+{
+	TlJobTableInfo *info = claim->info;
+	text	   *name = cstring_to_text_with_len(worker->name, worker->len);
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool valid = true;
+
+	if (info->sid.type == TEXTOID)
+	{
+		*sid = PointerGetDatum(name);
+		return true;
+	}
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		*sid = tl_job_sid(info, name, &(TlKey) {0});
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		switch (ERRCODE_TO_CATEGORY(error->sqlerrcode))
+		{
+			case ERRCODE_DATA_EXCEPTION:
+			case ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION:
+				break;
+			default:
+				PG_RE_THROW();
+		}
+		FlushErrorState();
+		FreeErrorData(error);
+		RollbackAndReleaseCurrentSubTransaction();
+		valid = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return valid;
 }
 
 /*
@@ -325,6 +390,38 @@ first_island(TlClaim *claim)
 	return first;
 }
 
+/*
+ * Does an island begin within what was looked at in this call?  Islands may
+ * overlap, and our own locks do not keep us from finding a row twice.  But one
+ * that was made since may tell of rows that were not ready then.
+ */
+static bool
+begins_in_searched(TlClaim *claim, const TlIsland *island)
+{
+	TlKeyType  *key = &claim->info->key;
+	int			order;
+
+	if (!tl_range_known(&claim->searched) ||
+		island->serial > claim->searched_serial)
+		return false;
+	order = tl_point_compare(&island->range.lo, &claim->searched.lo, key);
+	if (order < 0 ||
+		(order == 0 && claim->searched_behind_lo && !island->behind_lo))
+		return false;
+	return tl_point_compare(&island->range.lo, &claim->searched.hi, key) <= 0;
+}
+
+static void
+note_searched(TlClaim *claim, const TlIsland *island)
+{
+	claim->searched = island->range;
+	claim->searched_behind_lo = island->behind_lo;
+	claim->searched_serial = 0;
+	for (int i = 0; i < claim->place.nislands; i++)
+		claim->searched_serial = Max(claim->searched_serial,
+									 claim->place.islands[i].serial);
+}
+
 /* Look at the first island, and read the place again. */
 static void
 find_in_island(TlClaim *claim)
@@ -336,7 +433,21 @@ find_in_island(TlClaim *claim)
 	find.lower = island->behind_lo ? TL_LOWER_BEHIND : TL_LOWER_FROM;
 	find.lo = &island->range.lo;
 	find.hi = &island->range.hi;
-	tl_job_find(claim->info, &find, &claim->rows);
+	if (!begins_in_searched(claim, island))
+	{
+		note_searched(claim, island);
+		tl_job_find(claim->info, &find, &claim->rows);
+	}
+	else if (tl_point_compare(&island->range.hi, &claim->searched.hi,
+							  &claim->info->key) > 0)
+	{
+		TlPoint		from = claim->searched.hi;
+
+		claim->searched.hi = island->range.hi;
+		find.lower = TL_LOWER_BEHIND;
+		find.lo = &from;
+		tl_job_find(claim->info, &find, &claim->rows);
+	}
 	if (!claim->sees_all)
 	{
 		/* the next one, without telling others */
@@ -363,9 +474,9 @@ compare_rows(const void *a, const void *b, void *arg)
 }
 
 /*
- * Rows that come from several places go out in the key's order.  Islands may
- * overlap, and our own locks do not keep us from finding a row twice; only the
- * last group can have such rows, and loses them here.
+ * Rows that come from several places go out in the key's order.  An island
+ * that was added meanwhile may have led to rows that were found already; only
+ * the last group can have such rows, and loses them here.
  */
 static void
 sort_rows(TlClaim *claim, int from, int to)
