@@ -10,12 +10,15 @@
 /*
  * The first fence number of this database that is not reserved yet.  The
  * server changes it in place, a block of numbers at a time; nobody else has
- * any business with it, hence the REVOKE.  pg_dump carries it along, so that
- * fences go on growing in the restored database.
+ * any business with it.  But pg_dump carries it along, so that fences go on
+ * growing in the restored database; so whoever dumps must be able to read it,
+ * and the owner of the restored database to set it.
  */
 CREATE SEQUENCE tokenlock_fence AS bigint;
 
 REVOKE ALL ON SEQUENCE tokenlock_fence FROM PUBLIC;
+GRANT SELECT ON SEQUENCE tokenlock_fence TO PUBLIC;
+GRANT UPDATE ON SEQUENCE tokenlock_fence TO pg_database_owner;
 
 COMMENT ON SEQUENCE tokenlock_fence IS
 'first fence number that is not reserved yet; maintained by the server, do not touch';
