@@ -83,7 +83,9 @@ on_xact(XactEvent event, void *arg)
 		if (dropped != MyDatabaseId)
 			tl_database_purge(dropped);
 	}
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
+	/* nobody tells us how a prepared transaction ends: then the tokens stay */
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE)
 		dropped = InvalidOid;
 }
 
