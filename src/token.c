@@ -189,6 +189,7 @@ tl_token_visit(TlTokenVisitor visit, void *arg)
 	TlToken    *token;
 
 	dshash_seq_init(&status, tokens_table(), false);
+	locked_at = now;
 	while ((token = dshash_seq_next(&status)) != NULL)
 		if (token->key.database == MyDatabaseId)
 			visit(token, now, arg);
@@ -286,11 +287,15 @@ bool
 tl_token_prepare(int owner_len, bool must)
 {
 	Size		size = record_size(owner_len);
+	dsa_pointer record;
 
 	if (tl_token_has_record(owner_len))
 		return true;
 	discard_spare();
-	spare = must ? tl_shmem_alloc_or_error(size) : tl_shmem_alloc(size);
+	record = must ? tl_shmem_alloc_or_error(size) : tl_shmem_alloc(size);
+	/* a sweep may have set another one aside */
+	discard_spare();
+	spare = record;
 	spare_size = size;
 	return DsaPointerIsValid(spare);
 }
