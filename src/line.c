@@ -224,10 +224,22 @@ tl_line_vacate(TlToken *token, TlWaiter *place, TlTime keep)
 {
 	Assert(place->procno >= 0);
 	place->procno = -1;
-	place->deadline = tl_time_add(tl_token_now(), keep);
-	tl_shmem_expiry_note(place->deadline);
 	token->nsleepers--;
-	tl_token_wake(token);
+	place->deadline = TL_NEVER;
+	tl_line_keep(token, place, tl_time_add(tl_token_now(), keep));
+}
+
+void
+tl_line_keep(TlToken *token, TlWaiter *place, TlTime until)
+{
+	bool		sooner = until < place->deadline;
+
+	Assert(place->procno < 0);
+	place->deadline = until;
+	tl_shmem_expiry_note(until);
+	/* those behind it sleep until it lapses */
+	if (sooner)
+		tl_token_wake(token);
 }
 
 int

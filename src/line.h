@@ -49,6 +49,9 @@ extern void tl_line_occupy(TlToken *token, TlWaiter *place,
 						   const TlOwner *owner);
 extern void tl_line_vacate(TlToken *token, TlWaiter *place, TlTime keep);
 
+/* Keep a place on which no session sleeps until then. */
+extern void tl_line_keep(TlToken *token, TlWaiter *place, TlTime until);
+
 /*
  * Mark the sessions of a named owner that just got the token, and return how
  * many they are: they need not wait on, and wait.c gets them out of the line.

@@ -279,7 +279,7 @@ keep_place(TlToken *token, TlRequest *request, TlLack *lack)
 		TlTime		until = tl_time_add(tl_token_now(), request->keep_place);
 
 		if (place && place->procno < 0)
-			place->deadline = until;
+			tl_line_keep(token, place, until);
 		else if (!place && tl_token_has_record(request->owner.len))
 			place = tl_line_add(token, request, TL_STANDING_PLACE, until);
 		else if (!place)
@@ -351,7 +351,7 @@ wait_once(TlWait *wait, bool *again)
 
 		*again = recover(wait, error);
 		FreeErrorData(error);
-		answer = TL_ANSWER_BUSY;
+		answer = *again ? TL_ANSWER_BUSY : give_up(wait);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
@@ -416,6 +416,7 @@ wait_as_member(TlWait *wait, bool *again)
 	while ((standing = join_line(wait)) == TL_STANDING_NONE)
 	{
 		answer = attempt(request, wait->with_hold);
+		wait->granted = answer == TL_ANSWER_NEW;
 		if (answer >= TL_ANSWER_NEW)
 			return answer;
 	}
@@ -620,7 +621,13 @@ look_in_line(const TlWait *wait, TlStanding standing, uint64 released_serial,
 	now = tl_token_now();
 	if (standing == TL_STANDING_GATE)
 	{
-		token->head_procno = request->owner.procno;
+		if (token->head_procno != request->owner.procno)
+		{
+			token->head_procno = request->owner.procno;
+			/* a place may be older than this head, and be no longer behind */
+			if (token->nsleepers > 0)
+				tl_token_wake(token);
+		}
 		/* whatever it was about, we look now */
 		waiter->kicked = false;
 	}
@@ -770,6 +777,7 @@ kick_out(const TlKey *key, int procno, uint64 serial, uint16 class)
 		TlToken    *token = tl_token_lock(key, false);
 		TlWaiter   *waiter = token ? tl_line_waiter_of(token, procno) : NULL;
 		bool		gone = waiter == NULL || !waiter->kicked;
+		LOCK	   *lock;
 
 		if (token)
 			tl_token_unlock(token);
@@ -777,9 +785,11 @@ kick_out(const TlKey *key, int procno, uint64 serial, uint16 class)
 			return;
 
 		LWLockAcquire(partition_lock, LW_EXCLUSIVE);
-		if (proc->waitStatus == PROC_WAIT_STATUS_WAITING &&
-			proc->waitLock != NULL &&
-			memcmp(&proc->waitLock->tag, &tag, sizeof(tag)) == 0)
+		/* it changes under our eyes unless it is a lock of this partition */
+		lock = *(LOCK *volatile *) &proc->waitLock;
+		if (lock != NULL && memcmp(&lock->tag, &tag, sizeof(tag)) == 0 &&
+			proc->waitLock == lock &&
+			proc->waitStatus == PROC_WAIT_STATUS_WAITING)
 		{
 			RemoveFromWaitQueue(proc, hash);
 			SetLatch(&proc->procLatch);
