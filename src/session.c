@@ -38,6 +38,7 @@
 #include "several.h"
 #include "stats.h"
 #include "storage/ipc.h"
+#include "tcop/pquery.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "wait.h"
@@ -489,12 +490,13 @@ tl_session_put_all_of(const TlOwner *owner)
 
 bool
 tl_session_renew(const TlKey *key, const TlOwner *owner, uint64 fence,
-				 TlTime ttl)
+				 TlTime ttl, TlScope scope)
 {
 	TlToken    *token = tl_token_lock(key, false);
 	TlHolder   *holder;
 	TlGrant		grant;
 	bool		mine = false;
+	bool		longer = false;
 
 	if (!token)
 		return false;
@@ -502,15 +504,20 @@ tl_session_renew(const TlKey *key, const TlOwner *owner, uint64 fence,
 	if (holder)
 	{
 		mine = holder->scope != TL_SCOPE_OWNER;
+		longer = mine && scope > holder->scope;
+		if (longer)
+			holder->scope = scope;
 		tl_grant_restart(token, holder, ttl, &grant);
 	}
 	tl_token_unlock(token);
 
-	if (mine && grant.dropped_serial != 0)
+	if (mine && (longer || grant.dropped_serial != 0))
 	{
 		TlHold	   *hold = hash_search(holds, key, HASH_FIND, NULL);
 
-		if (hold)
+		if (hold && longer)
+			set_scope(hold, InvalidSubTransactionId);
+		if (hold && grant.dropped_serial != 0)
 			drop_hold_lock(hold);
 	}
 	return holder != NULL;
@@ -702,8 +709,12 @@ on_xact(XactEvent event, void *arg)
 			tl_guard_pin();
 			break;
 		case XACT_EVENT_ABORT:
-			/* not by ROLLBACK, where the block is known to have failed */
-			if (TransactionBlockStatusCode() != 'E')
+
+			/*
+			 * Not by ROLLBACK, where the block is known to have failed; nor by
+			 * that of a procedure, whose statement goes on.
+			 */
+			if (TransactionBlockStatusCode() != 'E' && ActivePortal == NULL)
 				release_failed_statement();
 			/* FALLTHROUGH */
 		case XACT_EVENT_COMMIT:
@@ -712,6 +723,9 @@ on_xact(XactEvent event, void *arg)
 			release_transaction_holds(InvalidSubTransactionId);
 			tl_wait_drop_spare();
 			tl_stats_publish(true);
+			break;
+		case XACT_EVENT_PREPARE:
+			tl_wait_drop_spare();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			tl_guard_refuse_prepare();

@@ -50,11 +50,12 @@ extern int64 tl_session_put_all(void);
 extern int64 tl_session_put_all_of(const TlOwner *owner);
 
 /*
- * Restart the owner's lease, with a new ttl unless that is 0.  Returns false
- * when there is no such grant.
+ * Restart the owner's lease, with a new ttl unless that is 0, and lengthen the
+ * session's hold to this scope unless it is that long (TL_SCOPE_OWNER: any
+ * is).  Returns false when there is no such grant.
  */
 extern bool tl_session_renew(const TlKey *key, const TlOwner *owner,
-							 uint64 fence, TlTime ttl);
+							 uint64 fence, TlTime ttl, TlScope scope);
 
 /* The fence of the owner's grant; 0 when there is none. */
 extern uint64 tl_session_fence(const TlKey *key, const TlOwner *owner);

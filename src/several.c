@@ -41,7 +41,7 @@ static SubTransactionId members_in;
 
 static bool take_all(const TlKey *keys, int n, const TlRequest *template,
 					 TlTime deadline);
-static bool restart_all(TlTime ttl);
+static bool restart_all(TlTime ttl, TlScope scope);
 static void give_back(void);
 
 static int
@@ -79,7 +79,7 @@ tl_several_get(TlKey *keys, int n, const TlRequest *template)
 	do
 	{
 		got = take_all(keys, distinct, template, deadline) &&
-			restart_all(template->ttl);
+			restart_all(template->ttl, template->scope);
 		if (!got)
 			give_back();
 	} while (!got && tl_now() < deadline);
@@ -128,9 +128,12 @@ take_all(const TlKey *keys, int n, const TlRequest *template,
 	return true;
 }
 
-/* Start all leases together.  False when one has lapsed. */
+/*
+ * Start all leases together, and make what was held before last as long as the
+ * rest.  False when one has lapsed.
+ */
 static bool
-restart_all(TlTime ttl)
+restart_all(TlTime ttl, TlScope scope)
 {
 	for (int i = 0; i < nmembers; i++)
 		if (!members[i].taken &&
@@ -144,7 +147,7 @@ restart_all(TlTime ttl)
 		if (own == 0 && members_owner.named && members[i].taken)
 			own = (TlTime) tl_default_ttl * 1000;
 		if (!tl_session_renew(&members[i].key, &members_owner,
-							  members[i].fence, own))
+							  members[i].fence, own, scope))
 			return false;
 	}
 	return true;

@@ -182,7 +182,8 @@ tokenlock_token_renew(PG_FUNCTION_ARGS)
 	get_key(fcinfo, 0, &key);
 	ttl = tl_arg_ttl(fcinfo, 1);
 	get_owner(fcinfo, 2, &owner);
-	PG_RETURN_BOOL(tl_session_renew(&key, &owner, get_fence(fcinfo, 3), ttl));
+	PG_RETURN_BOOL(tl_session_renew(&key, &owner, get_fence(fcinfo, 3), ttl,
+									TL_SCOPE_OWNER));
 }
 
 /*
