@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "job_key.h"
 #include "utils/datum.h"
 
@@ -108,6 +109,19 @@ tl_value_same(Datum a, Datum b, int16 len, bool byval)
 	vb = PG_DETOAST_DATUM_PACKED(b);
 	return VARSIZE_ANY_EXHDR(va) == VARSIZE_ANY_EXHDR(vb) &&
 		memcmp(VARDATA_ANY(va), VARDATA_ANY(vb), VARSIZE_ANY_EXHDR(va)) == 0;
+}
+
+uint32
+tl_value_hash(Datum value, int16 len, bool byval)
+{
+	struct varlena *v;
+
+	if (byval)
+		return hash_bytes((unsigned char *) &value, sizeof(Datum));
+	if (len >= 0)
+		return hash_bytes((unsigned char *) DatumGetPointer(value), len);
+	v = PG_DETOAST_DATUM_PACKED(value);
+	return hash_bytes((unsigned char *) VARDATA_ANY(v), VARSIZE_ANY_EXHDR(v));
 }
 
 void

@@ -77,6 +77,9 @@ extern int	tl_point_compare(const TlPoint *a, const TlPoint *b,
 extern bool tl_point_same(const TlPoint *a, const TlPoint *b);
 extern bool tl_value_same(Datum a, Datum b, int16 len, bool byval);
 
+/* A hash of these bytes. */
+extern uint32 tl_value_hash(Datum value, int16 len, bool byval);
+
 /* Widen a range so that it holds another; unknown if either is. */
 extern void tl_range_widen(TlRange *range, const TlRange *more,
 						   const TlKeyType *type);

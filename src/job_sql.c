@@ -30,6 +30,7 @@
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "job_table.h"
+#include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -203,17 +204,83 @@ row_array(TlJobTableInfo *info, const TlJobRows *rows)
 										   TYPALIGN_SHORT));
 }
 
+/* A row by the hash of its key. */
+typedef struct HashedRow
+{
+	uint32		hash;
+	int			at;
+} HashedRow;
+
+static int
+compare_hashed(const void *a, const void *b)
+{
+	const HashedRow *x = a;
+	const HashedRow *y = b;
+
+	if (x->hash != y->hash)
+		return x->hash < y->hash ? -1 : 1;
+	return x->at < y->at ? -1 : 1;
+}
+
+static HashedRow *
+hash_rows(TlJobTableInfo *info, const TlJobRows *rows)
+{
+	HashedRow  *hashed = MemoryContextAllocHuge(CurrentMemoryContext,
+												sizeof(HashedRow) * rows->n);
+
+	for (int i = 0; i < rows->n; i++)
+	{
+		hashed[i].hash = tl_value_hash(rows->rows[i].id, info->key.len,
+									   info->key.byval);
+		hashed[i].at = i;
+	}
+	qsort(hashed, rows->n, sizeof(HashedRow), compare_hashed);
+	return hashed;
+}
+
+/* Where is the row with this key that has nothing in its slot?  -1: nowhere. */
+static int
+find_slot(TlJobTableInfo *info, const TlJobRows *rows,
+		  const HashedRow *hashed, HeapTupleHeader *slots, Datum id)
+{
+	uint32		hash = tl_value_hash(id, info->key.len, info->key.byval);
+	int			low = 0;
+	int			high = rows->n;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (hashed[middle].hash < hash)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < rows->n && hashed[low].hash == hash; low++)
+		if (slots[hashed[low].at] == NULL &&
+			tl_value_same(rows->rows[hashed[low].at].id, id, info->key.len,
+						  info->key.byval))
+			return hashed[low].at;
+	return -1;
+}
+
 /*
  * Put the rows that an UPDATE has returned in the order of *rows.  They
- * mostly come in that order, so look for each behind the one before.
+ * mostly come in that order; where the keys are in no order in the table, as
+ * random ones, they are looked up.
  */
 static int64
 collect_changed(TlJobTableInfo *info, const TlJobRows *rows,
 				HeapTupleHeader *changed)
 {
 	SPITupleTable *result = SPI_tuptable;
-	HeapTupleHeader *slots = palloc0(sizeof(HeapTupleHeader) * rows->n);
+	HeapTupleHeader *slots =
+		MemoryContextAllocExtended(CurrentMemoryContext,
+								   sizeof(HeapTupleHeader) * rows->n,
+								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	HashedRow  *hashed = NULL;
 	int			next = 0;
+	int			unused = 0;
 	int64		n = 0;
 
 	for (uint64 i = 0; i < result->numvals; i++)
@@ -224,24 +291,22 @@ collect_changed(TlJobTableInfo *info, const TlJobRows *rows,
 		Datum		row = SPI_getbinval(result->vals[i], result->tupdesc, 2,
 										&isnull);
 		int			at = next;
-		bool		known = false;
 
-		for (int tried = 0; tried < rows->n; tried++)
+		CHECK_FOR_INTERRUPTS();
+		if (slots[at] != NULL ||
+			!tl_value_same(rows->rows[at].id, id, info->key.len,
+						   info->key.byval))
 		{
-			if (slots[at] == NULL &&
-				tl_value_same(rows->rows[at].id, id, info->key.len,
-							  info->key.byval))
-			{
-				known = true;
-				break;
-			}
-			at = at + 1 == rows->n ? 0 : at + 1;
+			if (hashed == NULL)
+				hashed = hash_rows(info, rows);
+			at = find_slot(info, rows, hashed, slots, id);
 		}
-		if (!known)
+		if (at < 0)
 		{
 			/* a trigger has changed the key */
-			for (at = 0; slots[at] != NULL;)
-				at++;
+			while (slots[unused] != NULL)
+				unused++;
+			at = unused;
 		}
 		slots[at] = DatumGetHeapTupleHeader(row);
 		next = at + 1 == rows->n ? 0 : at + 1;

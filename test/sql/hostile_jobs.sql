@@ -26,6 +26,18 @@ SELECT release_jobs('islands', 'a'), release_jobs('islands', 'b'),
 SELECT array_agg(id) FROM claim_jobs(NULL::islands, 'd', 5);
 SELECT array_agg(id) FROM claim_jobs(NULL::islands, 'e', 2);
 
+-- Keys that are in no order in the table, and a large batch: without the right
+-- bookkeeping this takes very long, and cannot be cancelled.
+CREATE TABLE shuffled (id text PRIMARY KEY, status text DEFAULT '0', sid text);
+INSERT INTO shuffled SELECT md5(i::text) FROM generate_series(1, 50000) i;
+SET statement_timeout = '8s';
+SELECT count(*), bool_and(id = expected) FROM
+    (SELECT id, n FROM claim_jobs(NULL::shuffled, 'a', 4611686018427387904)
+        WITH ORDINALITY AS c(id, status, sid, n)) c
+    JOIN (SELECT id, row_number() OVER (ORDER BY id) FROM shuffled)
+        AS r(expected, n) USING (n);
+RESET statement_timeout;
+
 -- Rules in place of the UPDATE; others beside it do no harm.
 CREATE TABLE ruled (id int PRIMARY KEY, status text DEFAULT '0', sid text);
 CREATE TABLE ruled_log (id int, status text);
@@ -82,4 +94,4 @@ CREATE TABLE selfish (sid text PRIMARY KEY, status text DEFAULT '0');
 INSERT INTO selfish VALUES ('x');
 SELECT * FROM claim_jobs(NULL::selfish, 'a', 1);
 
-DROP TABLE flood, islands, ruled, ruled_log, twice, cut, retyped, selfish;
+DROP TABLE flood, islands, shuffled, ruled, ruled_log, twice, cut, retyped, selfish;
