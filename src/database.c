@@ -26,20 +26,19 @@ tl_database(void)
 	dshash_table *table;
 	TlDatabase *database;
 	TlKey		key;
-	bool		found = true;
+	bool		found;
 
 	if (likely(my_database != NULL))
 		return my_database;
 
 	table = tl_shmem_table(TL_TABLE_DATABASES);
 	tl_key_init(&key, InvalidOid, "", 0);
-	/* a session that begins while memory is full needs no room for it */
-	database = dshash_find(table, &key, true);
-	if (database == NULL)
-	{
-		tl_shmem_make_room(TL_TABLE_DATABASES);
-		database = dshash_find_or_insert(table, &key, &found);
-	}
+
+	/*
+	 * Sessions begin, and databases are dropped, while memory is full, too: the
+	 * few entries of this kind may come out of what is kept back.
+	 */
+	database = dshash_find_or_insert(table, &key, &found);
 	if (!found)
 	{
 		tl_shmem_count_entry(TL_TABLE_DATABASES, 1);
