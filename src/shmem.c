@@ -273,7 +273,7 @@ has_room(Size size)
 
 	if (used + accounted(size) > shared->limit)
 		return false;
-	if (likely(used < shared->limit / 2))
+	if (likely(used < shared->limit - shared->limit / 16))
 		return true;
 	probe = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
 	if (!DsaPointerIsValid(probe))
