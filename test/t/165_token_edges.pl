@@ -83,9 +83,29 @@ subtest 'a place that is kept for less' => sub {
 	is($B->result(60)->{rows}[0][0], 't', 'and has the token');
 };
 
+# Dropping a database is no use of tokens, and must not need memory for them.
+subtest 'DROP DATABASE while memory is full' => sub {
+	begin();
+	$w->query("CREATE DATABASE $_") for qw(victim other);
+	$A->query("DO \$\$ BEGIN
+		FOR i IN 1 .. 10000 LOOP
+			PERFORM token_get('f' || i, owner => 'w', ttl => '1h');
+		END LOOP;
+	EXCEPTION WHEN configuration_limit_exceeded THEN NULL; END \$\$");
+	my $c = session($node, dbname => 'other');
+	is($c->fails('DROP DATABASE victim'), undef, 'by who never used any');
+	$c->quit;
+	until_gone($w, $c->pid);
+	$A->query("SELECT token_put_all(owner => 'w')");
+	$w->query('DROP DATABASE other');
+};
+
 # A sweep frees records while one is being made.  In a database of its own: what
 # goes with that leaves only what was lost.
 subtest 'sweeps of full memory' => sub {
+	# no names in the statistics that could make room
+	$node->restart;
+	$w = session($node, app => 'watch');
 	my $memory = 'SELECT memory FROM token_stats';
 	my $before = $w->one($memory);
 
