@@ -286,7 +286,10 @@ note_grant(TlHold *hold, const TlRequest *request, TlAnswer answer,
 			drop_hold_lock(hold);
 			hold->fence = grant->fence;
 			set_hold_lock(hold, grant->hold_serial);
-			if (request->scope == TL_SCOPE_SESSION)
+			/* an upgrade of the session's hold is none that an error takes back */
+			if (request->scope == TL_SCOPE_SESSION &&
+				(grant->upgraded_from == 0 ||
+				 hold->subid != InvalidSubTransactionId))
 				set_scope(hold, InvalidSubTransactionId);
 			else if (grant->upgraded_from == 0)
 				set_scope(hold, GetCurrentSubTransactionId());

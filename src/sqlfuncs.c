@@ -29,6 +29,9 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 
+/* How long a place may be kept. */
+#define TL_LONGEST_PLACE	((TlTime) 3600 * USECS_PER_SEC)
+
 PG_FUNCTION_INFO_V1(tokenlock_token_get);
 PG_FUNCTION_INFO_V1(tokenlock_token_request);
 PG_FUNCTION_INFO_V1(tokenlock_token_put);
@@ -477,6 +480,12 @@ get_keep_place(FunctionCallInfo fcinfo, int arg, bool named)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("keep_place must be longer than zero"),
+				 errhint("Give an interval such as '5 s' in which the owner asks again.")));
+	/* nobody can take a place away, so it must not stand in the way for long */
+	if (keep > TL_LONGEST_PLACE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("keep_place must not be longer than one hour"),
 				 errhint("Give an interval such as '5 s' in which the owner asks again.")));
 	if (!named)
 		ereport(ERROR,

@@ -74,8 +74,8 @@ SELECT place, owner, pid FROM token_waiters;
 -- It can be shortened, and lengthened.
 SELECT answer, place FROM token_request('k', owner => 'w2', keep_place => '1min');
 SELECT deadline < now() + '2min' AS shorter FROM token_waiters;
-SELECT answer, place FROM token_request('k', owner => 'w2', keep_place => '2h');
-SELECT deadline > now() + '1h' AS longer FROM token_waiters;
+SELECT answer, place FROM token_request('k', owner => 'w2', keep_place => '1h');
+SELECT deadline > now() + '58min' AS longer FROM token_waiters;
 SELECT token_put('k', owner => 'w1');
 SELECT token_get('k', owner => 'w2');
 SELECT token_put('k', owner => 'w2');
@@ -123,4 +123,6 @@ SELECT token_get('k', keep_place => '1s');
 SELECT token_get('k', scope => 'transaction', keep_place => '1s');
 SELECT token_get('k', owner => 'w1', keep_place => '0');
 SELECT token_get('k', owner => 'w1', keep_place => '-1s');
+-- Nobody can take a place away, so it cannot be kept for long.
+SELECT token_get('k', owner => 'w1', keep_place => '61min');
 SELECT * FROM token_holders;

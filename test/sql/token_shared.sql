@@ -107,5 +107,11 @@ SELECT answer FROM token_request('l', wait => '10s', owner => 'r2');
 SELECT token_fence('l', owner => 'r1');
 SELECT token_put('l', owner => 'r2');
 
+-- An error after an upgrade does not take away what was held before.
+SELECT token_get('m', shared => true);
+SELECT token_get('m'), 1 / (SELECT 0);
+SELECT name, shared FROM token_holders WHERE name = 'm';
+SELECT token_put('m');
+
 -- Where a value is needed.
 SELECT token_get('s', shared => NULL);
