@@ -7,8 +7,9 @@
  * only serve to queue and to be seen by the deadlock detector: what they say
  * may lag behind, and the user can drop them behind our back.
  *
- * Whoever removes a holder, waiter or place, ends a lease sooner or gives a
- * holder a hold lock calls tl_token_wake before the entry is unlocked, because
+ * Whoever removes a holder, waiter or place, ends a lease or place sooner, gives
+ * a holder a hold lock or becomes the head calls tl_token_wake before the entry
+ * is unlocked, because
  * those who wait decide for themselves what to do and have no other way to
  * learn of it.
  *
