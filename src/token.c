@@ -9,9 +9,8 @@
  *
  * Whoever removes a holder, waiter or place, ends a lease or place sooner, gives
  * a holder a hold lock or becomes the head calls tl_token_wake before the entry
- * is unlocked, because
- * those who wait decide for themselves what to do and have no other way to
- * learn of it.
+ * is unlocked, because those who wait decide for themselves what to do and have
+ * no other way to learn of it.
  *
  * Nothing here sleeps, reads catalogs or runs user code.  Records come out of
  * a spare block, allocated before the entry is locked.
