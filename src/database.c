@@ -12,12 +12,16 @@
 #include "database.h"
 #include "miscadmin.h"
 
+/* How many databases memory is kept back for; more of them are no harm. */
+#define TL_USUAL_DATABASES	20
+
 static TlDatabase *my_database = NULL;
 
 void
 tl_database_init(void)
 {
 	tl_shmem_define_table(TL_TABLE_DATABASES, sizeof(TlDatabase), NULL);
+	tl_shmem_keep_back(TL_TABLE_DATABASES, TL_USUAL_DATABASES);
 }
 
 TlDatabase *
@@ -35,8 +39,8 @@ tl_database(void)
 	tl_key_init(&key, InvalidOid, "", 0);
 
 	/*
-	 * Sessions begin, and databases are dropped, while memory is full, too: the
-	 * few entries of this kind may come out of what is kept back.
+	 * Sessions begin, and databases are dropped, while memory is full, too:
+	 * these entries come out of what is kept back.
 	 */
 	database = dshash_find_or_insert(table, &key, &found);
 	if (!found)

@@ -25,6 +25,7 @@
 #include "shmem.h"
 #include "stats.h"
 #include "token.h"
+#include "wait.h"
 
 static object_access_hook_type prev_object_access = NULL;
 
@@ -74,11 +75,26 @@ tl_drop_note_database(Oid database)
 }
 
 static void
+purge_tokens(Oid database)
+{
+	TlKick		kicks[16];
+	int			n;
+
+	do
+	{
+		n = tl_token_purge(database, kicks, lengthof(kicks));
+		for (int i = 0; i < n; i++)
+			tl_wait_kick_head(&kicks[i].key, kicks[i].procno,
+							  kicks[i].hold_serial);
+	} while (n == lengthof(kicks));
+}
+
+static void
 on_xact(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_COMMIT && OidIsValid(dropped))
 	{
-		tl_token_purge(dropped);
+		purge_tokens(dropped);
 		tl_stats_purge(dropped);
 		if (dropped != MyDatabaseId)
 			tl_database_purge(dropped);

@@ -80,11 +80,13 @@ static struct
 {
 	Size		entry_size;
 	TlSweepFunction sweep;
+	int			kept_back;		/* entries that are not accounted for */
 }			definitions[TL_TABLE_COUNT];
 
 static void tl_shmem_request(void);
 static void tl_shmem_startup(void);
 static void tl_shmem_detach(int code, Datum arg);
+static Size entry_account(TlTableId id);
 static void table_parameters(TlTableId id, dshash_parameters *parameters);
 static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
 static dshash_hash hash_key(const void *key, size_t size, void *arg);
@@ -105,6 +107,12 @@ tl_shmem_define_table(TlTableId id, Size entry_size, TlSweepFunction sweep)
 {
 	definitions[id].entry_size = entry_size;
 	definitions[id].sweep = sweep;
+}
+
+void
+tl_shmem_keep_back(TlTableId id, int entries)
+{
+	definitions[id].kept_back = entries;
 }
 
 static Size
@@ -145,6 +153,8 @@ tl_shmem_startup(void)
 		shared->table_tranche = LWLockNewTrancheId();
 		shared->memory_tranche = LWLockNewTrancheId();
 		shared->limit = area_size() - TL_RESERVE(area_size());
+		for (int i = 0; i < TL_TABLE_COUNT; i++)
+			shared->limit -= definitions[i].kept_back * entry_account(i);
 		pg_atomic_init_u64(&shared->used, 0);
 		for (int i = 0; i < TL_TABLE_COUNT; i++)
 			pg_atomic_init_u32(&shared->entries[i], 0);
@@ -261,31 +271,39 @@ entry_account(TlTableId id)
 	return accounted(definitions[id].entry_size + TL_ENTRY_HEADER);
 }
 
-/*
- * Can the area take this much more?  Close to the limit the account alone is
- * not enough, as free space may lie in blocks of other sizes: try it out.
- */
+/* Has the allocator that much in one piece?  Try it out. */
 static bool
-has_room(Size size)
+can_allocate(Size size)
 {
-	uint64		used = pg_atomic_read_u64(&shared->used);
-	dsa_pointer probe;
+	dsa_pointer probe = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
 
-	if (used + accounted(size) > shared->limit)
-		return false;
-	if (likely(used < shared->limit - shared->limit / 16))
-		return true;
-	probe = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
 	if (!DsaPointerIsValid(probe))
 		return false;
 	dsa_free(area, probe);
 	return true;
 }
 
+/*
+ * Can the area take this much more?  Close to the limit the account alone is
+ * not enough, as free space may lie in blocks of other sizes.
+ */
+static bool
+has_room(Size size)
+{
+	uint64		used = pg_atomic_read_u64(&shared->used);
+
+	if (used + accounted(size) > shared->limit)
+		return false;
+	return likely(used < shared->limit - shared->limit / 16) ||
+		can_allocate(size);
+}
+
 bool
 tl_shmem_has_room(TlTableId id)
 {
-	return has_room(definitions[id].entry_size + TL_ENTRY_HEADER);
+	Size		size = definitions[id].entry_size + TL_ENTRY_HEADER;
+
+	return definitions[id].kept_back > 0 ? can_allocate(size) : has_room(size);
 }
 
 void
@@ -309,8 +327,9 @@ sweep(void)
 void
 tl_shmem_count_entry(TlTableId id, int change)
 {
-	pg_atomic_fetch_add_u64(&shared->used,
-							(int64) entry_account(id) * change);
+	if (definitions[id].kept_back == 0)
+		pg_atomic_fetch_add_u64(&shared->used,
+								(int64) entry_account(id) * change);
 	pg_atomic_fetch_add_u32(&shared->entries[id], change);
 }
 

@@ -65,6 +65,13 @@ extern void tl_shmem_define_table(TlTableId id, Size entry_size,
 								  TlSweepFunction sweep);
 
 /*
+ * Keep memory back for so many entries of a table, which are then not part of
+ * the account: they are there also when memory is full, and their coming and
+ * going makes no room for others.  After tl_shmem_define_table.
+ */
+extern void tl_shmem_keep_back(TlTableId id, int entries);
+
+/*
  * Make the area usable by this backend.  Raises the error that says how to
  * preload tokenlock when it is not.  Cheap when done before.
  */

@@ -64,6 +64,7 @@ void
 tl_stats_init(void)
 {
 	tl_shmem_define_table(TL_TABLE_NAMES, sizeof(TlNameStats), NULL);
+	tl_shmem_keep_back(TL_TABLE_NAMES, max_names());
 }
 
 void

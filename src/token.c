@@ -242,22 +242,34 @@ sweep(void)
  * connected to the database, or else the sessions in it find their tokens
  * gone, which is no worse than a lease that lapsed.
  */
-void
-tl_token_purge(Oid database)
+int
+tl_token_purge(Oid database, TlKick *kicks, int max)
 {
 	dshash_seq_status status;
 	TlToken    *token;
+	int			n = 0;
 
 	dshash_seq_init(&status, tokens_table(), true);
-	while ((token = dshash_seq_next(&status)) != NULL)
+	while (n < max && (token = dshash_seq_next(&status)) != NULL)
 	{
+		TlHolder   *first;
 		TlHolder   *next;
+		TlWaiter   *head;
 
 		if (token->key.database != database)
 			continue;
-		for (TlHolder *holder = tl_holder_at(token->holders);
-			 holder != NULL;
-			 holder = next)
+		first = tl_holder_at(token->holders);
+		head = token->head_procno < 0 ? NULL :
+			tl_line_waiter_of(token, token->head_procno);
+		if (head && first && first->hold_serial != 0)
+		{
+			head->kicked = true;
+			kicks[n].key = token->key;
+			kicks[n].procno = token->head_procno;
+			kicks[n].hold_serial = first->hold_serial;
+			n++;
+		}
+		for (TlHolder *holder = first; holder != NULL; holder = next)
 		{
 			next = tl_holder_at(holder->next);
 			tl_grant_end(token, holder, TL_EVENT_PUT);
@@ -270,6 +282,7 @@ tl_token_purge(Oid database)
 		}
 	}
 	dshash_seq_term(&status);
+	return n;
 }
 
 /*

@@ -181,7 +181,7 @@ extern void tl_token_init(void);
 
 /*
  * Lock the token of that name.  Returns NULL, locking nothing, when there is
- * none and create is false; with create, call tl_shmem_make_room first.
+ * none and create is false; to be true only if tl_shmem_has_room.
  * Holders and places that have lapsed are removed.
  */
 extern TlToken *tl_token_lock(const TlKey *key, bool create);
@@ -242,7 +242,22 @@ extern void tl_token_discard(void);
 typedef void (*TlTokenVisitor) (TlToken *token, TlTime now, void *arg);
 extern void tl_token_visit(TlTokenVisitor visit, void *arg);
 
-/* Remove all tokens of a database. */
-extern void tl_token_purge(Oid database);
+/*
+ * The head of a line that may be asleep on the hold lock of a grant which was
+ * ended, but whose lock goes on to be held: marked, and to be kicked.
+ */
+typedef struct TlKick
+{
+	TlKey		key;
+	int			procno;
+	uint64		hold_serial;
+} TlKick;
+
+/*
+ * Remove all tokens of a database.  Neither allocates nor raises errors.
+ * Returns how many heads the caller has to kick, at most max: if that many,
+ * there may be tokens left.
+ */
+extern int	tl_token_purge(Oid database, TlKick *kicks, int max);
 
 #endif							/* TOKENLOCK_TOKEN_H */
