@@ -20,6 +20,8 @@ OBJS = \
 	src/job_look.o \
 	src/job_position.o \
 	src/job_security.o \
+	src/job_set.o \
+	src/job_settings.o \
 	src/job_sql.o \
 	src/job_table.o \
 	src/job_views.o \

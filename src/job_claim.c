@@ -84,7 +84,7 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	}
 	else if (call->state.lapsed)
 		tl_job_note_unreleased(&call->worker);
-	if (batch == 0)
+	if (batch == 0 || call->info->paused)
 		return 0;
 
 	if (resume)
@@ -129,6 +129,8 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 		tl_job_note_fewer(&call->worker, Min(taken, claim.rows.n - n));
 	if (taken > 0)
 		tl_job_merge_note(&claim.info->key);
+	if (own > 0)
+		tl_position_count(claim.info->relation, TL_JOBS_AGAIN, own);
 	return n;
 }
 

@@ -31,7 +31,8 @@ tl_job_begin(TlJobCall *call, Oid relation, text *sid, TlWorkerCall kind,
 	call->sid = tl_job_sid(call->info, sid, &call->worker);
 	tl_job_reserve();
 	open = open && !tl_job_is_open(&call->worker);
-	tl_worker_call(&call->worker, kind, ttl, open, &call->state);
+	tl_worker_call(&call->worker, kind, ttl, call->info->ttl, open,
+				   &call->state);
 	if (open)
 		tl_job_open(&call->worker);
 

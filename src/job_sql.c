@@ -34,6 +34,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 #include "utils/resowner.h"
@@ -268,6 +269,12 @@ tl_job_set(TlJobTableInfo *info, TlJobStatus status, Datum sid,
 	n = execute(plan, values, NULL,
 				status == TL_JOB_CLAIMED ? SPI_OK_UPDATE_RETURNING :
 				SPI_OK_UPDATE);
+	if (n > (uint64) rows->n)
+		ereport(ERROR,
+				(errcode(ERRCODE_CARDINALITY_VIOLATION),
+				 errmsg("several rows of table \"%s\" have the same \"%s\"",
+						get_rel_name(info->relation), info->id.raw_name),
+				 errhint("The id_column of a partitioned job table must be unique in all partitions.")));
 	return status == TL_JOB_CLAIMED ? collect_changed(info, rows, changed) :
 		(int64) n;
 }

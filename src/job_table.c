@@ -14,9 +14,11 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/tableam.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_inherits.h"
@@ -38,13 +40,21 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
-#define TL_STATUS_COLUMN	"status"
-#define TL_SID_COLUMN		"sid"
+/* What holds for a table whose owner has said nothing else. */
+static const char *const defaults[TL_SET_COUNT] = {
+	[TL_SET_STATUS_COLUMN] = "status",
+	[TL_SET_SID_COLUMN] = "sid",
+	[TL_SET_READY_STATUS] = "0",
+	[TL_SET_CLAIMED_STATUS] = "2",
+	[TL_SET_DONE_STATUS] = "1",
+	[TL_SET_FAILED_STATUS] = "3",
+};
 
-static const char *const status_values[TL_JOB_STATUS_COUNT] = {
-	[TL_JOB_READY] = "0",
-	[TL_JOB_CLAIMED] = "2",
-	[TL_JOB_DONE] = "1",
+static const TlJobSetting status_settings[TL_JOB_STATUS_COUNT] = {
+	[TL_JOB_READY] = TL_SET_READY_STATUS,
+	[TL_JOB_CLAIMED] = TL_SET_CLAIMED_STATUS,
+	[TL_JOB_DONE] = TL_SET_DONE_STATUS,
+	[TL_JOB_FAILED] = TL_SET_FAILED_STATUS,
 };
 
 typedef struct TlTableEntry
@@ -56,17 +66,27 @@ typedef struct TlTableEntry
 static HTAB *tables = NULL;
 static TlJobTableInfo *retired = NULL;
 
+/*
+ * The table that is being described, and whether a change of it was heard of
+ * meanwhile: our lock keeps off changes of the table, but not of settings.
+ */
+static Oid	describing = InvalidOid;
+static bool describing_changed;
+
 static void on_relation_change(Datum arg, Oid relation);
 static void on_catalog_change(Datum arg, int cacheid, uint32 hashvalue);
 static void check_rights(Oid relation);
 static void free_retired(void);
 static TlJobTableInfo *describe_table(Oid relation);
-static void describe_columns(TlJobTableInfo *info, Relation rel);
+static void describe_columns(TlJobTableInfo *info, Relation rel,
+							 const TlJobSettings *settings);
 static void describe_column(Relation rel, AttrNumber attnum,
 							TlJobColumn *column, const char *alias);
 static void describe_order(TlJobTableInfo *info, Oid collation);
-static void describe_statuses(TlJobTableInfo *info);
+static void describe_statuses(TlJobTableInfo *info,
+							  const TlJobSettings *settings);
 static void describe_storage(TlJobTableInfo *info, Relation rel);
+static uint32 settings_digest(const TlJobTableInfo *info);
 static char *operator_name(Oid operator);
 
 TlJobTableInfo *
@@ -108,6 +128,7 @@ tl_job_table(Oid relation)
 	}
 	free_retired();
 	entry->info = describe_table(relation);
+	MemoryContextSetParent(entry->info->context, TopMemoryContext);
 	return entry->info;
 }
 
@@ -117,6 +138,8 @@ on_relation_change(Datum arg, Oid relation)
 	HASH_SEQ_STATUS status;
 	TlTableEntry *entry;
 
+	if (!OidIsValid(relation) || relation == describing)
+		describing_changed = true;
 	hash_seq_init(&status, tables);
 	while ((entry = hash_seq_search(&status)) != NULL)
 		if (entry->info &&
@@ -188,6 +211,58 @@ describe_table(Oid relation)
 	MemoryContext context;
 	MemoryContext oldcontext;
 	TlJobTableInfo *info;
+	TlJobSettings settings;
+
+	tl_job_check_kind(relation);
+	describing = relation;
+	describing_changed = false;
+	rel = table_open(relation, NoLock);
+
+	/* Made ready aside, so that an error leaves nothing behind. */
+	context = AllocSetContextCreate(CurrentMemoryContext,
+									"tokenlock job table",
+									ALLOCSET_SMALL_SIZES);
+	oldcontext = MemoryContextSwitchTo(context);
+	tl_settings_read(relation, &settings);
+	info = palloc0(sizeof(TlJobTableInfo));
+	info->relation = relation;
+	info->context = context;
+	info->row_type = rel->rd_rel->reltype;
+	info->name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
+											RelationGetRelationName(rel));
+	info->partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
+	info->row_security = rel->rd_rel->relrowsecurity;
+	info->ttl = tl_setting_ttl(&settings);
+	info->paused = !settings.isnull[TL_SET_PAUSED] &&
+		DatumGetBool(settings.values[TL_SET_PAUSED]);
+	describe_columns(info, rel, &settings);
+	describe_statuses(info, &settings);
+	describe_storage(info, rel);
+	info->stamp.settings = settings_digest(info);
+
+	/*
+	 * The key holds for the table alone, not for tables that inherit from it:
+	 * leave their rows out.
+	 */
+	info->from = psprintf("%s%s AS %s", info->partitioned ? "" : "ONLY ",
+						  info->name, info->alias);
+	table_close(rel, NoLock);
+
+	MemoryContextSwitchTo(oldcontext);
+	describing = InvalidOid;
+	info->valid = !describing_changed;
+	return info;
+}
+
+void
+tl_job_table_check(Oid relation)
+{
+	MemoryContextDelete(describe_table(relation)->context);
+}
+
+void
+tl_job_check_kind(Oid relation)
+{
 	char		relkind = get_rel_relkind(relation);
 
 	if (relkind == '\0')
@@ -202,42 +277,37 @@ describe_table(Oid relation)
 						get_rel_name(relation)),
 				 errdetail_relkind_not_supported(relkind),
 				 errhint("Claim from the table that the rows are stored in.")));
+}
 
-	rel = table_open(relation, NoLock);
+const char *
+tl_job_default(TlJobSetting setting)
+{
+	return defaults[setting];
+}
 
-	/* Made ready aside, so that an error leaves nothing behind. */
-	context = AllocSetContextCreate(CurrentMemoryContext,
-									"tokenlock job table",
-									ALLOCSET_SMALL_SIZES);
-	oldcontext = MemoryContextSwitchTo(context);
-	info = palloc0(sizeof(TlJobTableInfo));
-	info->relation = relation;
-	info->context = context;
-	info->row_type = rel->rd_rel->reltype;
-	info->name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
-											RelationGetRelationName(rel));
-	info->partitioned = relkind == RELKIND_PARTITIONED_TABLE;
-	info->row_security = rel->rd_rel->relrowsecurity;
-	describe_columns(info, rel);
-	describe_statuses(info);
-	describe_storage(info, rel);
+/* What the owner has set, or else the default. */
+static const char *
+setting_or_default(const TlJobSettings *settings, TlJobSetting which)
+{
+	const char *value = tl_setting_text(settings, which);
 
-	/*
-	 * The key holds for the table alone, not for tables that inherit from it:
-	 * leave their rows out.
-	 */
-	info->from = psprintf("%s%s AS %s", info->partitioned ? "" : "ONLY ",
-						  info->name, info->alias);
-	table_close(rel, NoLock);
+	return value ? value : defaults[which];
+}
 
-	MemoryContextSwitchTo(oldcontext);
-	MemoryContextSetParent(context, TopMemoryContext);
-	info->valid = true;
-	return info;
+/* What decides which rows are ready, and which belong to whom. */
+static uint32
+settings_digest(const TlJobTableInfo *info)
+{
+	char	   *all = psprintf("%d %d %s %s", info->status.attnum,
+							   info->sid.attnum,
+							   info->literals[TL_JOB_READY],
+							   info->literals[TL_JOB_CLAIMED]);
+
+	return hash_bytes((unsigned char *) all, strlen(all));
 }
 
 static AttrNumber
-require_column(Relation rel, const char *name)
+require_column(Relation rel, const char *name, TlJobSetting setting)
 {
 	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
 
@@ -247,19 +317,60 @@ require_column(Relation rel, const char *name)
 				 errmsg("cannot claim jobs from table \"%s\"",
 						RelationGetRelationName(rel)),
 				 errdetail("It has no column \"%s\".", name),
-				 errhint("A job table needs a primary key of one column and columns \"%s\" and \"%s\".",
-						 TL_STATUS_COLUMN, TL_SID_COLUMN)));
+				 errhint("Name the column with job_table_set(..., %s => ...).",
+						 tl_setting_names[setting])));
 	return attnum;
 }
 
-/* The primary key's column, and its index. */
-static AttrNumber
-key_column(Relation rel, Oid *index)
+/* An index over all rows that begins with this column. */
+static Oid
+index_on(Relation rel, AttrNumber attnum)
 {
-	Oid			constraint;
-	Bitmapset  *columns = get_primary_key_attnos(RelationGetRelid(rel), true,
-												 &constraint);
+	List	   *indexes = RelationGetIndexList(rel);
+	Oid			found = InvalidOid;
+	ListCell   *cell;
 
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+
+		if (index->rd_index->indisvalid &&
+			index->rd_rel->relam == BTREE_AM_OID &&
+			index->rd_index->indkey.values[0] == attnum &&
+			RelationGetIndexPredicate(index) == NIL)
+			found = lfirst_oid(cell);
+		index_close(index, AccessShareLock);
+		if (OidIsValid(found))
+			break;
+	}
+	list_free(indexes);
+	return found;
+}
+
+/* The column that tells jobs apart, and an index that begins with it. */
+static AttrNumber
+id_column(Relation rel, const TlJobSettings *settings, Oid *index)
+{
+	char	   *name = tl_setting_text(settings, TL_SET_ID_COLUMN);
+	Oid			constraint;
+	Bitmapset  *columns;
+	AttrNumber	attnum;
+
+	if (name)
+	{
+		attnum = require_column(rel, name, TL_SET_ID_COLUMN);
+		if (!TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attnotnull)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot claim jobs from table \"%s\"",
+							RelationGetRelationName(rel)),
+					 errdetail("Column \"%s\" may be null.", name),
+					 errhint("Run ALTER TABLE ... ALTER COLUMN ... SET NOT NULL.")));
+		*index = index_on(rel, attnum);
+		return attnum;
+	}
+
+	columns = get_primary_key_attnos(RelationGetRelid(rel), true, &constraint);
 	if (bms_membership(columns) != BMS_SINGLETON)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -268,9 +379,19 @@ key_column(Relation rel, Oid *index)
 				 columns == NULL ?
 				 errdetail("It has no primary key.") :
 				 errdetail("Its primary key has several columns."),
-				 errhint("A job table needs a primary key of one column and columns \"%s\" and \"%s\".",
-						 TL_STATUS_COLUMN, TL_SID_COLUMN)));
+				 errhint("Name the column that tells jobs apart with job_table_set(..., id_column => ...).")));
 	*index = get_constraint_index(constraint);
+	return bms_singleton_member(columns) + FirstLowInvalidHeapAttributeNumber;
+}
+
+AttrNumber
+tl_job_primary_key(Oid relation)
+{
+	Oid			constraint;
+	Bitmapset  *columns = get_primary_key_attnos(relation, true, &constraint);
+
+	if (bms_membership(columns) != BMS_SINGLETON)
+		return InvalidAttrNumber;
 	return bms_singleton_member(columns) + FirstLowInvalidHeapAttributeNumber;
 }
 
@@ -285,13 +406,28 @@ choose_alias(Relation rel)
 	return alias;
 }
 
-static void
-describe_columns(TlJobTableInfo *info, Relation rel)
+/* A column that the settings name, or a default. */
+static AttrNumber
+named_column(Relation rel, const TlJobSettings *settings, TlJobSetting which)
 {
-	AttrNumber	id = key_column(rel, &info->key_index);
-	AttrNumber	status = require_column(rel, TL_STATUS_COLUMN);
-	AttrNumber	sid = require_column(rel, TL_SID_COLUMN);
+	return require_column(rel, setting_or_default(settings, which), which);
+}
+
+static void
+describe_columns(TlJobTableInfo *info, Relation rel,
+				 const TlJobSettings *settings)
+{
+	AttrNumber	id = id_column(rel, settings, &info->key_index);
+	AttrNumber	status = named_column(rel, settings, TL_SET_STATUS_COLUMN);
+	AttrNumber	sid = named_column(rel, settings, TL_SET_SID_COLUMN);
 	Bitmapset  *keys;
+
+	if (id == status || id == sid || status == sid)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("cannot claim jobs from table \"%s\"",
+						RelationGetRelationName(rel)),
+				 errdetail("One column cannot be two of id, status and sid.")));
 
 	info->alias = choose_alias(rel);
 	describe_column(rel, id, &info->id, info->alias);
@@ -374,6 +510,7 @@ describe_order(TlJobTableInfo *info, Oid collation)
 	info->less_equal = operator_name(operators[BTLessEqualStrategyNumber]);
 	info->greater = operator_name(operators[BTGreaterStrategyNumber]);
 	info->greater_equal = operator_name(operators[BTGreaterEqualStrategyNumber]);
+	info->key.stamp.column = info->id.attnum;
 	info->key.stamp.type = info->id.type;
 	info->key.stamp.collation = collation;
 	info->key.len = type->typlen;
@@ -382,43 +519,74 @@ describe_order(TlJobTableInfo *info, Oid collation)
 	fmgr_info_cxt(type->cmp_proc, &info->key.compare, CurrentMemoryContext);
 }
 
-/* Say more about an error of the status type's input function. */
+/* What an error of the status type's input function is about. */
+typedef struct TlStatusContext
+{
+	TlJobTableInfo *info;
+	TlJobSetting setting;
+} TlStatusContext;
+
 static void
 status_context(void *arg)
 {
-	TlJobTableInfo *info = arg;
+	TlStatusContext *context = arg;
 
-	errhint("Column \"%s\" of a job table needs a type that has the values '%s' (ready), '%s' (claimed) and '%s' (done).",
-			TL_STATUS_COLUMN, status_values[TL_JOB_READY],
-			status_values[TL_JOB_CLAIMED], status_values[TL_JOB_DONE]);
+	errhint("Name a value that the column has with job_table_set(..., %s => ...).",
+			tl_setting_names[context->setting]);
 	errcontext("values of column \"%s\" of job table %s",
-			   TL_STATUS_COLUMN, info->name);
+			   context->info->status.raw_name, context->info->name);
 }
 
 /*
- * The values of the status column.  A value that the type does not know is an
- * error of its input function.
+ * A value of the status column.  One that the type does not know is an error
+ * of its input function.
  */
 static void
-describe_statuses(TlJobTableInfo *info)
+describe_status(TlJobTableInfo *info, TlJobStatus status, const char *value)
 {
 	TlJobColumn *column = &info->status;
+	TlStatusContext context = {info, status_settings[status]};
 	ErrorContextCallback callback;
 
 	callback.callback = status_context;
-	callback.arg = info;
+	callback.arg = &context;
 	callback.previous = error_context_stack;
 	error_context_stack = &callback;
-	for (int i = 0; i < TL_JOB_STATUS_COUNT; i++)
-	{
-		info->literals[i] = psprintf("'%s'::%s", status_values[i],
-									 column->type_name);
-		info->statuses[i] = InputFunctionCall(&column->input,
-											  unconstify(char *, status_values[i]),
-											  column->input_param,
-											  column->typmod);
-	}
+	info->literals[status] = psprintf("%s::%s", quote_literal_cstr(value),
+									  column->type_name);
+	info->statuses[status] = InputFunctionCall(&column->input,
+											   unconstify(char *, value),
+											   column->input_param,
+											   column->typmod);
 	error_context_stack = callback.previous;
+
+	for (int i = 0; i < (int) status; i++)
+		if (strcmp(OutputFunctionCall(&column->output, info->statuses[i]),
+				   OutputFunctionCall(&column->output,
+									  info->statuses[status])) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("cannot claim jobs from table \"%s\"",
+							get_rel_name(info->relation)),
+					 errdetail("%s and %s are the same value, \"%s\".",
+							   tl_setting_names[status_settings[i]],
+							   tl_setting_names[status_settings[status]],
+							   value)));
+}
+
+/*
+ * The values of the status column.  "Failed" may be missing, as a type made
+ * for fewer values does not have it, unless the owner says that it is there.
+ */
+static void
+describe_statuses(TlJobTableInfo *info, const TlJobSettings *settings)
+{
+	for (int i = TL_JOB_READY; i <= TL_JOB_DONE; i++)
+		describe_status(info, i,
+						setting_or_default(settings, status_settings[i]));
+	if (!settings->isnull[TL_SET_FAILED_STATUS])
+		describe_status(info, TL_JOB_FAILED,
+						setting_or_default(settings, TL_SET_FAILED_STATUS));
 }
 
 /* Where the rows are: the table itself, or its partitions. */

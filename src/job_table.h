@@ -12,6 +12,7 @@
 #define TOKENLOCK_JOB_TABLE_H
 
 #include "job_key.h"
+#include "job_settings.h"
 #include "shmem.h"
 
 #include "executor/spi.h"
@@ -41,10 +42,11 @@ typedef enum TlJobStatus
 {
 	TL_JOB_READY,
 	TL_JOB_CLAIMED,
-	TL_JOB_DONE
+	TL_JOB_DONE,
+	TL_JOB_FAILED				/* literals has none where it was not set */
 } TlJobStatus;
 
-#define TL_JOB_STATUS_COUNT	(TL_JOB_DONE + 1)
+#define TL_JOB_STATUS_COUNT	(TL_JOB_FAILED + 1)
 
 typedef struct TlJobPlan
 {
@@ -63,12 +65,14 @@ typedef struct TlJobListPlan
 
 /*
  * What identifies a state of the table in which positions in it mean the
- * same.  A table that was truncated begins anew.
+ * same.  A table that was truncated, or is to be read differently, begins
+ * anew.
  */
 typedef struct TlJobStamp
 {
 	TlKeyStamp	key;
 	Oid			storage;		/* file number, or digest of the partitions */
+	uint32		settings;		/* digest of what decides which rows are ready */
 } TlJobStamp;
 
 /* A job table.  Lives until the table is changed; not to be kept. */
@@ -89,7 +93,9 @@ typedef struct TlJobTableInfo
 	bool		heap;			/* what the look behind can read */
 	bool		sid_may_be_null;
 	bool		strong_lock;	/* an update changes a key: lock for it */
-	Oid			key_index;
+	bool		paused;			/* nothing is handed out */
+	TlTime		ttl;			/* of its workers; 0: tokenlock.job_ttl */
+	Oid			key_index;		/* has the id first; InvalidOid: none does */
 	TlJobColumn id;
 	TlJobColumn status;
 	TlJobColumn sid;
@@ -114,6 +120,21 @@ typedef struct TlJobTableInfo
  * the error if it cannot be claimed from, or the caller may not update it.
  */
 extern TlJobTableInfo *tl_job_table(Oid relation);
+
+/* Raise the error of a relation that jobs cannot be in. */
+extern void tl_job_check_kind(Oid relation);
+
+/*
+ * Raise the error that a claim would raise, with the settings as they are.
+ * The caller must hold a lock on the table.
+ */
+extern void tl_job_table_check(Oid relation);
+
+/* The column of a primary key that has only one; else InvalidAttrNumber. */
+extern AttrNumber tl_job_primary_key(Oid relation);
+
+/* What settings are when the owner has said nothing; NULL: depends. */
+extern const char *tl_job_default(TlJobSetting setting);
 
 /* Does row security apply to the current role? */
 extern bool tl_job_row_security(const TlJobTableInfo *info);

@@ -243,15 +243,21 @@ settle(const TlJobNote *note, bool committed)
 	{
 		case TL_NOTE_CLAIMED:
 			if (committed)
+			{
+				tl_position_count(note->worker.relation, TL_JOBS_CLAIMED,
+								  note->n);
 				return;
+			}
 			tl_worker_lower(&note->worker, note->n);
 			tl_position_add_island(note->worker.relation, &note->range,
 								   &note->stamp);
 			break;
 		case TL_NOTE_TAKEN:
-			if (committed)
-				tl_worker_lower_dead(&note->worker, note->n, &note->range,
-									 &note->stamp);
+			if (!committed)
+				break;
+			tl_worker_lower_dead(&note->worker, note->n, &note->range,
+								 &note->stamp);
+			tl_position_count(note->worker.relation, TL_JOBS_TAKEN, note->n);
 			break;
 		case TL_NOTE_FINISHED:
 		case TL_NOTE_RELEASED:
@@ -260,6 +266,9 @@ settle(const TlJobNote *note, bool committed)
 			else if (note->replaced)
 				tl_worker_restore_range(&note->worker, &note->before,
 										&note->stamp);
+			if (committed && note->kind == TL_NOTE_FINISHED)
+				tl_position_count(note->worker.relation, TL_JOBS_FINISHED,
+								  note->n);
 			if (committed && note->kind == TL_NOTE_RELEASED)
 				tl_position_add_island(note->worker.relation, &note->range,
 									   &note->stamp);
