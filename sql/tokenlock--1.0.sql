@@ -276,6 +276,9 @@ CREATE TABLE tokenlock_job_settings (
     claimed_status text,
     done_status text,
     failed_status text,
+    order_by text,
+    ready_when text,
+    run_at_column text,
     ttl interval,
     paused boolean);
 
@@ -296,13 +299,16 @@ CREATE FUNCTION job_table_set(
     claimed_status text DEFAULT NULL,
     done_status text DEFAULT NULL,
     failed_status text DEFAULT NULL,
+    order_by text DEFAULT NULL,
+    ready_when text DEFAULT NULL,
+    run_at_column text DEFAULT NULL,
     ttl interval DEFAULT NULL,
     paused boolean DEFAULT NULL)
 RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tokenlock_job_table_set';
 
-COMMENT ON FUNCTION job_table_set(regclass, text, text, text, text, text, text, text, interval, boolean) IS
+COMMENT ON FUNCTION job_table_set(regclass, text, text, text, text, text, text, text, text, text, text, interval, boolean) IS
 'say how a job table is to be read; null leaves a setting as it is';
 
 CREATE FUNCTION job_table_reset(
@@ -416,6 +422,9 @@ CREATE FUNCTION tokenlock_job_tables(
     OUT claimed_status text,
     OUT done_status text,
     OUT failed_status text,
+    OUT order_by text,
+    OUT ready_when text,
+    OUT run_at_column text,
     OUT ttl interval,
     OUT paused boolean,
     OUT claimed bigint,

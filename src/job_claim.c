@@ -32,6 +32,7 @@ typedef struct TlClaim
 	TlJobTableInfo *info;
 	int64		batch;
 	TlJobRows	rows;			/* locked so far */
+	int			sources;		/* dead workers that rows were taken from */
 	TlJobPlace	place;
 	bool		use_position;	/* start behind it, and look at islands */
 	bool		sees_all;		/* what this call finds is all there is, so it
@@ -56,6 +57,7 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 			 HeapTupleHeader **rows)
 {
 	TlClaim		claim = {.call = call,.info = call->info,.batch = batch};
+	bool		sees_rows;
 	int			own;
 	int			ready;
 	int64		taken;
@@ -66,8 +68,9 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	 * nor take the islands away from them, nor count what a worker has.  A
 	 * snapshot from the start of the transaction does not show all, either.
 	 */
-	claim.use_position = !tl_job_row_security(call->info);
-	claim.sees_all = claim.use_position && !IsolationUsesXactSnapshot();
+	sees_rows = !tl_job_row_security(call->info);
+	claim.use_position = sees_rows && call->info->keyed;
+	claim.sees_all = sees_rows && !IsolationUsesXactSnapshot();
 	tl_position_read(call->info, call->state.expires, &claim.place);
 
 	if (call->state.fresh && claim.place.known)
@@ -101,8 +104,13 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 			tl_job_check_hidden(claim.info);
 		return 0;
 	}
-	sort_rows(&claim, own, ready);
-	sort_rows(&claim, ready, claim.rows.n);
+	if (!call->info->own_order)
+	{
+		sort_rows(&claim, own, ready);
+		sort_rows(&claim, ready, claim.rows.n);
+	}
+	else if (claim.sources > 1)
+		tl_job_sort(claim.info, &claim.rows, own, ready);
 
 	taken = claim.rows.n - own;
 	if (taken > 0)
@@ -252,8 +260,9 @@ take_from(TlClaim *claim, const TlKey *dead)
 	{
 		TlRange		taken;
 
+		claim->sources++;
 		tl_range_forget(&taken);
-		if (range)
+		if (range && !info->own_order)
 		{
 			taken.lo = range->lo;
 			tl_point_set(&taken.hi, &info->key,
@@ -296,7 +305,7 @@ find_ready(TlClaim *claim)
 		find.lo = &claim->place.position;
 	}
 	found = tl_job_find(claim->info, &find, &claim->rows);
-	if (found > 0 && claim->sees_all)
+	if (found > 0 && claim->use_position && claim->sees_all)
 	{
 		TlPoint		last;
 
@@ -307,7 +316,7 @@ find_ready(TlClaim *claim)
 
 	if ((remaining(claim) == 0 && tl_now() < claim->place.look_next) ||
 		!tl_look_behind(claim->info, remaining(claim) > 0) ||
-		remaining(claim) == 0 || !claim->sees_all)
+		remaining(claim) == 0 || !claim->use_position || !claim->sees_all)
 		return false;
 	tl_position_read(claim->info, claim->call->state.expires, &claim->place);
 	return true;

@@ -45,6 +45,9 @@ const char *const tl_setting_names[TL_SET_COUNT] = {
 	[TL_SET_CLAIMED_STATUS] = "claimed_status",
 	[TL_SET_DONE_STATUS] = "done_status",
 	[TL_SET_FAILED_STATUS] = "failed_status",
+	[TL_SET_ORDER_BY] = "order_by",
+	[TL_SET_READY_WHEN] = "ready_when",
+	[TL_SET_RUN_AT_COLUMN] = "run_at_column",
 	[TL_SET_TTL] = "ttl",
 	[TL_SET_PAUSED] = "paused",
 };

@@ -38,6 +38,7 @@
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 #include "utils/resowner.h"
+#include "utils/timestamp.h"
 
 static void prepare(TlJobPlan *plan, const char *statement, int n,
 					Oid *types);
@@ -45,7 +46,9 @@ static void make_plan(TlJobPlan *plan);
 static uint64 execute(TlJobPlan *plan, Datum *values, const char *nulls,
 					  int expected);
 static void append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param);
+static Oid	append_listed(StringInfo buf, TlJobTableInfo *info);
 static void append_lock(StringInfo buf, TlJobTableInfo *info, bool wait);
+static Datum row_array(TlJobTableInfo *info, const TlJobRows *rows);
 static void add_rows(TlJobTableInfo *info, TlJobRows *rows);
 static TlJobListPlan *list_plan(TlJobTableInfo *info, Oid array_type);
 static bool is_scan_of(TlJobPlan *plan, Oid index);
@@ -54,13 +57,16 @@ static bool is_scan_of(TlJobPlan *plan, Oid index);
  * Finding
  */
 
-/* Parameters: 1 the sid, 2 and 3 the ends of the range, 4 the limit. */
+/*
+ * Parameters: 1 the sid, 2 and 3 the ends of the range, 4 the limit, 5 the
+ * present time.
+ */
 static void
 prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 {
 	StringInfoData buf;
-	Oid			types[4] = {info->sid.type, info->id.type, info->id.type,
-		INT8OID};
+	Oid			types[5] = {info->sid.type, info->id.type, info->id.type,
+		INT8OID, TIMESTAMPTZOID};
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT %s.ctid, %s FROM %s WHERE ",
@@ -68,8 +74,7 @@ prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 	if (find->owned)
 		append_owned(&buf, info, 1);
 	else
-		appendStringInfo(&buf, "%s %s %s", info->status.name,
-						 info->status.equals, info->literals[TL_JOB_READY]);
+		tl_job_append_ready(&buf, info, 5);
 	if (find->lower != TL_LOWER_NONE)
 		appendStringInfo(&buf, " AND %s %s $2", info->id.name,
 						 find->lower == TL_LOWER_FROM ? info->greater_equal :
@@ -77,7 +82,8 @@ prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 	if (find->hi)
 		appendStringInfo(&buf, " AND %s %s $3", info->id.name,
 						 info->less_equal);
-	appendStringInfo(&buf, " ORDER BY %s LIMIT $4", info->id.name);
+	appendStringInfo(&buf, " ORDER BY %s LIMIT $4",
+					 find->wait ? info->id.name : info->order);
 	append_lock(&buf, info, find->wait);
 	prepare(plan, buf.data, lengthof(types), types);
 }
@@ -87,9 +93,10 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 {
 	TlJobPlan  *plan = &info->find[find->owned][find->lower]
 		[find->hi != NULL][find->wait];
-	Datum		values[4];
-	char		nulls[5] = "    ";
+	Datum		values[5];
+	char		nulls[6] = "     ";
 	int			before = rows->n;
+	int			level = find->owned ? 0 : tl_job_begin_path(info);
 
 	if (plan->plan == NULL)
 		prepare_find(info, plan, find);
@@ -107,9 +114,28 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 	values[3] = Int64GetDatum(find->limit);
 	if (find->limit < 0)
 		nulls[3] = 'n';
+	if (info->run_at.attnum != InvalidAttrNumber)
+		values[4] = TimestampTzGetDatum(GetCurrentTimestamp());
+	else
+		nulls[4] = 'n';
 	execute(plan, values, nulls, SPI_OK_SELECT);
+	tl_job_end_path(level);
 	add_rows(info, rows);
 	return rows->n - before;
+}
+
+void
+tl_job_check_statements(TlJobTableInfo *info)
+{
+	TlJobFind	find = {.limit = 1};
+	int			level = tl_job_begin_path(info);
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+	prepare_find(info, &info->find[false][TL_LOWER_NONE][false][false],
+				 &find);
+	SPI_finish();
+	tl_job_end_path(level);
 }
 
 int64
@@ -149,6 +175,38 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 	return n;
 }
 
+/* Parameter: the rows' places or keys. */
+static void
+prepare_sort(TlJobTableInfo *info)
+{
+	StringInfoData buf;
+	Oid			types[1];
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT %s.ctid, %s FROM %s WHERE ", info->alias,
+					 info->id.name, info->from);
+	types[0] = append_listed(&buf, info);
+	appendStringInfo(&buf, " ORDER BY %s", info->order);
+	prepare(&info->sort, buf.data, lengthof(types), types);
+}
+
+void
+tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from, int to)
+{
+	TlJobRows	part = {.rows = rows->rows + from,.n = to - from};
+	TlJobRows	sorted = {0};
+	Datum		values[1] = {row_array(info, &part)};
+
+	if (info->sort.plan == NULL)
+		prepare_sort(info);
+	execute(&info->sort, values, NULL, SPI_OK_SELECT);
+	add_rows(info, &sorted);
+
+	/* they are locked, so all are there */
+	if (sorted.n == part.n)
+		memcpy(part.rows, sorted.rows, sizeof(TlJobRow) * sorted.n);
+}
+
 /*
  * Changing
  */
@@ -158,7 +216,7 @@ static void
 prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobStatus status)
 {
 	StringInfoData buf;
-	Oid			types[2] = {TIDARRAYOID, info->sid.type};
+	Oid			types[2] = {InvalidOid, info->sid.type};
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "UPDATE %s SET %s = %s", info->from,
@@ -167,16 +225,8 @@ prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobStatus status)
 		appendStringInfo(&buf, ", %s = $2", info->sid.target);
 	else if (status == TL_JOB_READY && info->sid_may_be_null)
 		appendStringInfo(&buf, ", %s = NULL", info->sid.target);
-	if (info->partitioned)
-	{
-		types[0] = info->key_array_type;
-		appendStringInfo(&buf, " WHERE %s %s ANY ($1)", info->id.name,
-						 info->id.equals);
-	}
-	else
-		appendStringInfo(&buf,
-						 " WHERE %s.ctid OPERATOR(pg_catalog.=) ANY ($1)",
-						 info->alias);
+	appendStringInfoString(&buf, " WHERE ");
+	types[0] = append_listed(&buf, info);
 	if (status == TL_JOB_CLAIMED)
 		appendStringInfo(&buf, " RETURNING %s, %s", info->id.name,
 						 info->alias);
@@ -379,6 +429,39 @@ append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param)
 					 info->sid.name, info->sid.equals, sid_param);
 }
 
+void
+tl_job_append_ready(StringInfo buf, const TlJobTableInfo *info,
+					int time_param)
+{
+	appendStringInfo(buf, "%s %s %s", info->status.name, info->status.equals,
+					 info->literals[TL_JOB_READY]);
+	if (info->run_at.attnum != InvalidAttrNumber)
+	{
+		appendStringInfo(buf, " AND (%s OPERATOR(pg_catalog.<=) $%d",
+						 info->run_at.name, time_param);
+		if (info->run_at_may_be_null)
+			appendStringInfo(buf, " OR %s IS NULL", info->run_at.name);
+		appendStringInfoChar(buf, ')');
+	}
+	if (info->ready_when)
+		appendStringInfo(buf, " AND %s", info->ready_when);
+}
+
+/* Rows that are listed by place or, in partitions, by key; returns the type. */
+static Oid
+append_listed(StringInfo buf, TlJobTableInfo *info)
+{
+	if (info->partitioned)
+	{
+		appendStringInfo(buf, "%s %s ANY ($1)", info->id.name,
+						 info->id.equals);
+		return info->key_array_type;
+	}
+	appendStringInfo(buf, "%s.ctid OPERATOR(pg_catalog.=) ANY ($1)",
+					 info->alias);
+	return TIDARRAYOID;
+}
+
 static void
 append_lock(StringInfo buf, TlJobTableInfo *info, bool wait)
 {
@@ -437,10 +520,29 @@ prepare(TlJobPlan *plan, const char *statement, int n, Oid *types)
 }
 
 static void
-set_while_planning(const char *name, const char *value)
+set_for_now(const char *name, const char *value)
 {
 	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
+}
+
+int
+tl_job_begin_path(const TlJobTableInfo *info)
+{
+	int			level;
+
+	if (info->ready_when == NULL)
+		return 0;
+	level = NewGUCNestLevel();
+	set_for_now("search_path", "pg_catalog, pg_temp");
+	return level;
+}
+
+void
+tl_job_end_path(int level)
+{
+	if (level > 0)
+		AtEOXact_GUC(true, level);
 }
 
 /* Switch off what is not in index order, and what the caller has set. */
@@ -449,13 +551,13 @@ begin_planning(void)
 {
 	int			level = NewGUCNestLevel();
 
-	set_while_planning("plan_cache_mode", "auto");
-	set_while_planning("enable_seqscan", "off");
-	set_while_planning("enable_bitmapscan", "off");
-	set_while_planning("enable_sort", "off");
-	set_while_planning("enable_indexscan", "on");
-	set_while_planning("enable_tidscan", "on");
-	set_while_planning("jit", "off");
+	set_for_now("plan_cache_mode", "auto");
+	set_for_now("enable_seqscan", "off");
+	set_for_now("enable_bitmapscan", "off");
+	set_for_now("enable_sort", "off");
+	set_for_now("enable_indexscan", "on");
+	set_for_now("enable_tidscan", "on");
+	set_for_now("jit", "off");
 	return level;
 }
 
@@ -552,6 +654,7 @@ tl_job_free_plans(TlJobTableInfo *info)
 		free_plan(&info->count[i]);
 	for (Size i = 0; i < lengthof(info->set); i++)
 		free_plan(&info->set[i]);
+	free_plan(&info->sort);
 	for (TlJobListPlan *list = info->lists; list; list = list->next)
 	{
 		free_plan(&list->lock);

@@ -26,6 +26,7 @@
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "compat.h"
+#include "job_parse.h"
 #include "job_table.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -86,6 +87,8 @@ static void describe_order(TlJobTableInfo *info, Oid collation);
 static void describe_statuses(TlJobTableInfo *info,
 							  const TlJobSettings *settings);
 static void describe_storage(TlJobTableInfo *info, Relation rel);
+static void describe_readiness(TlJobTableInfo *info, Relation rel,
+							   const TlJobSettings *settings);
 static uint32 settings_digest(const TlJobTableInfo *info);
 static char *operator_name(Oid operator);
 
@@ -237,6 +240,7 @@ describe_table(Oid relation)
 		DatumGetBool(settings.values[TL_SET_PAUSED]);
 	describe_columns(info, rel, &settings);
 	describe_statuses(info, &settings);
+	describe_readiness(info, rel, &settings);
 	describe_storage(info, rel);
 	info->stamp.settings = settings_digest(info);
 
@@ -257,7 +261,11 @@ describe_table(Oid relation)
 void
 tl_job_table_check(Oid relation)
 {
-	MemoryContextDelete(describe_table(relation)->context);
+	TlJobTableInfo *info = describe_table(relation);
+
+	tl_job_check_statements(info);
+	tl_job_free_plans(info);
+	MemoryContextDelete(info->context);
 }
 
 void
@@ -298,8 +306,8 @@ setting_or_default(const TlJobSettings *settings, TlJobSetting which)
 static uint32
 settings_digest(const TlJobTableInfo *info)
 {
-	char	   *all = psprintf("%d %d %s %s", info->status.attnum,
-							   info->sid.attnum,
+	char	   *all = psprintf("%d %d %d %s %s", info->keyed,
+							   info->status.attnum, info->sid.attnum,
 							   info->literals[TL_JOB_READY],
 							   info->literals[TL_JOB_CLAIMED]);
 
@@ -587,6 +595,41 @@ describe_statuses(TlJobTableInfo *info, const TlJobSettings *settings)
 	if (!settings->isnull[TL_SET_FAILED_STATUS])
 		describe_status(info, TL_JOB_FAILED,
 						setting_or_default(settings, TL_SET_FAILED_STATUS));
+}
+
+/* Which ready rows may be handed out, and in which order. */
+static void
+describe_readiness(TlJobTableInfo *info, Relation rel,
+				   const TlJobSettings *settings)
+{
+	char	   *order = tl_setting_text(settings, TL_SET_ORDER_BY);
+	char	   *ready_when = tl_setting_text(settings, TL_SET_READY_WHEN);
+
+	if (!settings->isnull[TL_SET_RUN_AT_COLUMN])
+	{
+		AttrNumber	attnum = named_column(rel, settings, TL_SET_RUN_AT_COLUMN);
+
+		describe_column(rel, attnum, &info->run_at, info->alias);
+		if (info->run_at.type != TIMESTAMPTZOID)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("cannot claim jobs from table \"%s\"",
+							RelationGetRelationName(rel)),
+					 errdetail("Column \"%s\" is of type %s, which is not a point in time for all sessions alike.",
+							   info->run_at.raw_name,
+							   format_type_be(info->run_at.type)),
+					 errhint("Make it a column of type timestamp with time zone.")));
+		info->run_at_may_be_null =
+			!TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attnotnull;
+	}
+	if (ready_when)
+		info->ready_when = tl_job_parse_condition(info, ready_when);
+	info->order = order ? tl_job_parse_order(info, rel, order) : NULL;
+	info->own_order = info->order != NULL;
+	if (!info->own_order)
+		info->order = info->id.name;
+	info->keyed = !info->own_order && !ready_when &&
+		info->run_at.attnum == InvalidAttrNumber;
 }
 
 /* Where the rows are: the table itself, or its partitions. */

@@ -16,6 +16,7 @@
 #include "shmem.h"
 
 #include "executor/spi.h"
+#include "lib/stringinfo.h"
 #include "storage/itemptr.h"
 #include "storage/lock.h"
 
@@ -93,12 +94,19 @@ typedef struct TlJobTableInfo
 	bool		heap;			/* what the look behind can read */
 	bool		sid_may_be_null;
 	bool		strong_lock;	/* an update changes a key: lock for it */
+	bool		keyed;			/* a row that is ready stays so, and the order is
+								 * the key's: so there can be a position */
+	bool		run_at_may_be_null;
 	bool		paused;			/* nothing is handed out */
 	TlTime		ttl;			/* of its workers; 0: tokenlock.job_ttl */
 	Oid			key_index;		/* has the id first; InvalidOid: none does */
 	TlJobColumn id;
 	TlJobColumn status;
 	TlJobColumn sid;
+	TlJobColumn run_at;			/* attnum is 0 if there is none */
+	char	   *order;			/* what stands behind ORDER BY */
+	bool		own_order;		/* it is not the key's */
+	char	   *ready_when;		/* NULL if there is no condition */
 	TlKeyType	key;
 	Oid			key_array_type;
 	char	   *less_equal;		/* operators of the key's order */
@@ -112,6 +120,7 @@ typedef struct TlJobTableInfo
 	TlJobPlan	find[2][3][2][2];	/* see TlJobFind: owned, lower, upper, wait */
 	TlJobPlan	count[2];		/* with range or not */
 	TlJobPlan	set[TL_JOB_STATUS_COUNT];
+	TlJobPlan	sort;
 	TlJobListPlan *lists;
 } TlJobTableInfo;
 
@@ -166,7 +175,10 @@ typedef struct TlJobRows
 	int			allocated;
 } TlJobRows;
 
-/* Which rows to find, in the order of the key. */
+/*
+ * Which rows to find: in the table's order, or, when locked ones are waited
+ * for, in the key's.
+ */
 typedef enum TlJobLower
 {
 	TL_LOWER_NONE,
@@ -188,6 +200,25 @@ typedef struct TlJobFind
 /* Lock such rows, append them to *rows, and return how many they were. */
 extern int64 tl_job_find(TlJobTableInfo *info, const TlJobFind *find,
 						 TlJobRows *rows);
+
+/* Put rows that are locked, from one to before another, in the table's order. */
+extern void tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from,
+						int to);
+
+/* Prepare the statements that depend on settings, to see whether they can be. */
+extern void tl_job_check_statements(TlJobTableInfo *info);
+
+/* Append the condition for ready rows; the parameter is the present time. */
+extern void tl_job_append_ready(StringInfo buf, const TlJobTableInfo *info,
+								int time_param);
+
+/*
+ * Names in ready_when mean the same for all callers, so a statement that has
+ * it is prepared and run with a search_path of its own.  To be ended with what
+ * the first one returned.
+ */
+extern int	tl_job_begin_path(const TlJobTableInfo *info);
+extern void tl_job_end_path(int level);
 
 /* How many rows the sid has, in a range or (NULL) at all. */
 extern int64 tl_job_count(TlJobTableInfo *info, Datum sid,
