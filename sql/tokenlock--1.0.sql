@@ -279,6 +279,9 @@ CREATE TABLE tokenlock_job_settings (
     order_by text,
     ready_when text,
     run_at_column text,
+    attempts_column text,
+    max_attempts bigint,
+    error_column text,
     ttl interval,
     paused boolean);
 
@@ -302,13 +305,16 @@ CREATE FUNCTION job_table_set(
     order_by text DEFAULT NULL,
     ready_when text DEFAULT NULL,
     run_at_column text DEFAULT NULL,
+    attempts_column text DEFAULT NULL,
+    max_attempts bigint DEFAULT NULL,
+    error_column text DEFAULT NULL,
     ttl interval DEFAULT NULL,
     paused boolean DEFAULT NULL)
 RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tokenlock_job_table_set';
 
-COMMENT ON FUNCTION job_table_set(regclass, text, text, text, text, text, text, text, text, text, text, interval, boolean) IS
+COMMENT ON FUNCTION job_table_set(regclass, text, text, text, text, text, text, text, text, text, text, text, bigint, text, interval, boolean) IS
 'say how a job table is to be read; null leaves a setting as it is';
 
 CREATE FUNCTION job_table_reset(
@@ -381,6 +387,20 @@ AS 'MODULE_PATHNAME', 'tokenlock_release_jobs';
 COMMENT ON FUNCTION release_jobs(regclass, text, anycompatiblearray) IS
 'give the listed jobs back to ready, as far as this worker holds them; returns how many they were';
 
+CREATE FUNCTION fail_jobs(
+    job_table regclass,
+    sid text,
+    ids anycompatiblearray,
+    error text DEFAULT NULL,
+    retry_in interval DEFAULT NULL,
+    give_up boolean DEFAULT false)
+RETURNS bigint
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_fail_jobs';
+
+COMMENT ON FUNCTION fail_jobs(regclass, text, anycompatiblearray, text, interval, boolean) IS
+'set jobs that this worker holds to be tried again later, or to failed; returns how many they were';
+
 CREATE FUNCTION renew_jobs(
     job_table regclass,
     sid text,
@@ -425,6 +445,9 @@ CREATE FUNCTION tokenlock_job_tables(
     OUT order_by text,
     OUT ready_when text,
     OUT run_at_column text,
+    OUT attempts_column text,
+    OUT max_attempts bigint,
+    OUT error_column text,
     OUT ttl interval,
     OUT paused boolean,
     OUT claimed bigint,

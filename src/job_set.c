@@ -130,4 +130,10 @@ check_values(const TlJobSettings *settings)
 {
 	if (!settings->isnull[TL_SET_TTL] && tl_setting_ttl(settings) <= 0)
 		tl_error_ttl();
+	if (!settings->isnull[TL_SET_MAX_ATTEMPTS] &&
+		DatumGetInt64(settings->values[TL_SET_MAX_ATTEMPTS]) <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_attempts must be positive"),
+				 errhint("Give how often a job may be handed out, or take the setting back with job_table_reset.")));
 }

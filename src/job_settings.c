@@ -48,6 +48,9 @@ const char *const tl_setting_names[TL_SET_COUNT] = {
 	[TL_SET_ORDER_BY] = "order_by",
 	[TL_SET_READY_WHEN] = "ready_when",
 	[TL_SET_RUN_AT_COLUMN] = "run_at_column",
+	[TL_SET_ATTEMPTS_COLUMN] = "attempts_column",
+	[TL_SET_MAX_ATTEMPTS] = "max_attempts",
+	[TL_SET_ERROR_COLUMN] = "error_column",
 	[TL_SET_TTL] = "ttl",
 	[TL_SET_PAUSED] = "paused",
 };

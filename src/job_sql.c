@@ -46,6 +46,7 @@ static void make_plan(TlJobPlan *plan);
 static uint64 execute(TlJobPlan *plan, Datum *values, const char *nulls,
 					  int expected);
 static void append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param);
+static void append_used_up(StringInfo buf, TlJobTableInfo *info);
 static Oid	append_listed(StringInfo buf, TlJobTableInfo *info);
 static void append_lock(StringInfo buf, TlJobTableInfo *info, bool wait);
 static Datum row_array(TlJobTableInfo *info, const TlJobRows *rows);
@@ -69,8 +70,13 @@ prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 		INT8OID, TIMESTAMPTZOID};
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s.ctid, %s FROM %s WHERE ",
-					 info->alias, info->id.name, info->from);
+	appendStringInfo(&buf, "SELECT %s.ctid, %s", info->alias, info->id.name);
+	if (info->max_attempts > 0)
+	{
+		appendStringInfoString(&buf, ", ");
+		append_used_up(&buf, info);
+	}
+	appendStringInfo(&buf, " FROM %s WHERE ", info->from);
 	if (find->owned)
 		append_owned(&buf, info, 1);
 	else
@@ -211,23 +217,60 @@ tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from, int to)
  * Changing
  */
 
+/* Begin an UPDATE with the new status; more columns are to follow. */
+static void
+append_update(StringInfo buf, TlJobTableInfo *info, TlJobStatus status)
+{
+	appendStringInfo(buf, "UPDATE %s SET %s = %s", info->from,
+					 info->status.target, info->literals[status]);
+	if (status == TL_JOB_READY && info->sid_may_be_null)
+		appendStringInfo(buf, ", %s = NULL", info->sid.target);
+}
+
 /* Parameters: 1 the rows' places or keys, 2 the sid. */
 static void
-prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobStatus status)
+prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobChange change)
 {
 	StringInfoData buf;
 	Oid			types[2] = {InvalidOid, info->sid.type};
+	bool		counted = info->attempts.attnum != InvalidAttrNumber;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "UPDATE %s SET %s = %s", info->from,
-					 info->status.target, info->literals[status]);
-	if (status == TL_JOB_CLAIMED)
-		appendStringInfo(&buf, ", %s = $2", info->sid.target);
-	else if (status == TL_JOB_READY && info->sid_may_be_null)
-		appendStringInfo(&buf, ", %s = NULL", info->sid.target);
+	switch (change)
+	{
+		case TL_CHANGE_CLAIM:
+			append_update(&buf, info, TL_JOB_CLAIMED);
+			appendStringInfo(&buf, ", %s = $2", info->sid.target);
+			if (counted)
+				appendStringInfo(&buf,
+								 ", %s = COALESCE(%s, 0) OPERATOR(pg_catalog.+) 1",
+								 info->attempts.target, info->attempts.name);
+			break;
+		case TL_CHANGE_FINISH:
+			append_update(&buf, info, TL_JOB_DONE);
+			break;
+		case TL_CHANGE_RELEASE:
+			append_update(&buf, info, TL_JOB_READY);
+			if (counted)
+				appendStringInfo(&buf,
+								 ", %s = GREATEST(%s OPERATOR(pg_catalog.-) 1, 0)",
+								 info->attempts.target, info->attempts.name);
+			break;
+		case TL_CHANGE_RECOVER:
+			append_update(&buf, info, TL_JOB_READY);
+			break;
+		case TL_CHANGE_USED_UP:
+			append_update(&buf, info, TL_JOB_FAILED);
+			if (info->error.attnum != InvalidAttrNumber)
+				appendStringInfo(&buf,
+								 ", %s = 'all " INT64_FORMAT " attempts are used up'::%s",
+								 info->error.target, info->max_attempts,
+								 info->error.cut_type_name);
+			break;
+	}
 	appendStringInfoString(&buf, " WHERE ");
 	types[0] = append_listed(&buf, info);
-	if (status == TL_JOB_CLAIMED)
+	if (change == TL_CHANGE_CLAIM)
 		appendStringInfo(&buf, " RETURNING %s, %s", info->id.name,
 						 info->alias);
 	prepare(plan, buf.data, lengthof(types), types);
@@ -302,31 +345,131 @@ collect_changed(TlJobTableInfo *info, const TlJobRows *rows,
 	return n;
 }
 
-int64
-tl_job_set(TlJobTableInfo *info, TlJobStatus status, Datum sid,
-		   const TlJobRows *rows, HeapTupleHeader *changed)
+/* Rows of partitions are found by id, and there may be others that have it. */
+static void
+check_changed(TlJobTableInfo *info, const TlJobRows *rows, uint64 n)
 {
-	TlJobPlan  *plan = &info->set[status];
-	Datum		values[2];
-	uint64		n;
-
-	if (rows->n == 0)
-		return 0;
-	if (plan->plan == NULL)
-		prepare_set(info, plan, status);
-	values[0] = row_array(info, rows);
-	values[1] = sid;
-	n = execute(plan, values, NULL,
-				status == TL_JOB_CLAIMED ? SPI_OK_UPDATE_RETURNING :
-				SPI_OK_UPDATE);
 	if (n > (uint64) rows->n)
 		ereport(ERROR,
 				(errcode(ERRCODE_CARDINALITY_VIOLATION),
 				 errmsg("several rows of table \"%s\" have the same \"%s\"",
 						get_rel_name(info->relation), info->id.raw_name),
 				 errhint("The id_column of a partitioned job table must be unique in all partitions.")));
-	return status == TL_JOB_CLAIMED ? collect_changed(info, rows, changed) :
+}
+
+int64
+tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
+		   const TlJobRows *rows, HeapTupleHeader *changed)
+{
+	TlJobPlan  *plan = &info->set[change];
+	Datum		values[2];
+	uint64		n;
+
+	if (rows->n == 0)
+		return 0;
+	if (plan->plan == NULL)
+		prepare_set(info, plan, change);
+	values[0] = row_array(info, rows);
+	values[1] = sid;
+	n = execute(plan, values, NULL,
+				change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
+				SPI_OK_UPDATE);
+	check_changed(info, rows, n);
+	return change == TL_CHANGE_CLAIM ? collect_changed(info, rows, changed) :
 		(int64) n;
+}
+/*
+ * When a job that has failed is due again: after 5 s, twice as long with each
+ * attempt, at most an hour.  More than ten times twice is more than that.
+ */
+static void
+append_backoff(StringInfo buf, TlJobTableInfo *info)
+{
+	appendStringInfoString(buf,
+						   "$3 OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs =>");
+	if (info->attempts.attnum == InvalidAttrNumber)
+		appendStringInfoString(buf, " 5)");
+	else
+		appendStringInfo(buf,
+						 " LEAST(3600::pg_catalog.float8, 5::pg_catalog.float8"
+						 " OPERATOR(pg_catalog.*) pg_catalog.power(2::pg_catalog.float8,"
+						 " LEAST(GREATEST(%s, 1) OPERATOR(pg_catalog.-) 1, 10)::pg_catalog.float8)))",
+						 info->attempts.name);
+}
+
+/*
+ * Parameters: 1 the rows' places or keys, 2 the error, 3 the present time or,
+ * with retry_in, when the rows are due.
+ */
+static void
+prepare_fail(TlJobTableInfo *info, TlJobPlan *plan,
+			 const TlJobFailure *failure)
+{
+	StringInfoData buf;
+	StringInfoData used_up;
+	Oid			types[3] = {InvalidOid, TEXTOID, TIMESTAMPTZOID};
+	bool		either = !failure->give_up && info->max_attempts > 0;
+
+	initStringInfo(&buf);
+	initStringInfo(&used_up);
+	append_used_up(&used_up, info);
+	if (either)
+	{
+		appendStringInfo(&buf,
+						 "UPDATE %s SET %s = CASE WHEN %s THEN %s ELSE %s END",
+						 info->from, info->status.target, used_up.data,
+						 info->literals[TL_JOB_FAILED],
+						 info->literals[TL_JOB_READY]);
+		if (info->sid_may_be_null)
+			appendStringInfo(&buf, ", %s = CASE WHEN %s THEN %s END",
+							 info->sid.target, used_up.data, info->sid.name);
+	}
+	else
+		append_update(&buf, info,
+					  failure->give_up ? TL_JOB_FAILED : TL_JOB_READY);
+	if (info->run_at.attnum != InvalidAttrNumber && !failure->give_up)
+	{
+		appendStringInfo(&buf, ", %s = ", info->run_at.target);
+		if (either)
+			appendStringInfo(&buf, "CASE WHEN %s THEN %s ELSE ",
+							 used_up.data, info->run_at.name);
+		if (failure->retry_in)
+			appendStringInfoString(&buf, "$3");
+		else
+			append_backoff(&buf, info);
+		if (either)
+			appendStringInfoString(&buf, " END");
+	}
+	if (info->error.attnum != InvalidAttrNumber)
+		appendStringInfo(&buf, ", %s = $2::%s", info->error.target,
+						 info->error.cut_type_name);
+	appendStringInfoString(&buf, " WHERE ");
+	types[0] = append_listed(&buf, info);
+	prepare(plan, buf.data, lengthof(types), types);
+}
+
+int64
+tl_job_fail(TlJobTableInfo *info, const TlJobFailure *failure,
+			const TlJobRows *rows)
+{
+	TlJobPlan  *plan = &info->fail[failure->give_up][failure->retry_in != NULL];
+	Datum		values[3];
+	char		nulls[4] = "   ";
+	uint64		n;
+
+	if (plan->plan == NULL)
+		prepare_fail(info, plan, failure);
+	values[0] = row_array(info, rows);
+	values[1] = PointerGetDatum(failure->error);
+	if (failure->error == NULL)
+		nulls[1] = 'n';
+	values[2] = TimestampTzGetDatum(GetCurrentTimestamp());
+	if (failure->retry_in)
+		values[2] = DirectFunctionCall2(timestamptz_pl_interval, values[2],
+										IntervalPGetDatum(failure->retry_in));
+	n = execute(plan, values, nulls, SPI_OK_UPDATE);
+	check_changed(info, rows, n);
+	return n;
 }
 
 /*
@@ -398,7 +541,7 @@ tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids, Oid array_type)
 		return execute(&list->finish, values, NULL, SPI_OK_UPDATE);
 	}
 	tl_job_find_listed(info, sid, ids, array_type, &rows);
-	return tl_job_set(info, TL_JOB_DONE, sid, &rows, NULL);
+	return tl_job_set(info, TL_CHANGE_FINISH, sid, &rows, NULL);
 }
 
 static TlJobListPlan *
@@ -427,6 +570,15 @@ append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param)
 					 info->status.name, info->status.equals,
 					 info->literals[TL_JOB_CLAIMED],
 					 info->sid.name, info->sid.equals, sid_param);
+}
+
+static void
+append_used_up(StringInfo buf, TlJobTableInfo *info)
+{
+	if (info->max_attempts > 0)
+		appendStringInfo(buf,
+						 "(%s OPERATOR(pg_catalog.>=) " INT64_FORMAT "::pg_catalog.int8) IS TRUE",
+						 info->attempts.name, info->max_attempts);
 }
 
 void
@@ -497,6 +649,9 @@ add_rows(TlJobTableInfo *info, TlJobRows *rows)
 		if (tl_point_needs_detoast(&info->key, id))
 			id = PointerGetDatum(PG_DETOAST_DATUM(id));
 		row->id = id;
+		row->used_up = result->tupdesc->natts > 2 &&
+			DatumGetBool(SPI_getbinval(result->vals[i], result->tupdesc, 3,
+									   &isnull));
 	}
 }
 
@@ -655,6 +810,8 @@ tl_job_free_plans(TlJobTableInfo *info)
 	for (Size i = 0; i < lengthof(info->set); i++)
 		free_plan(&info->set[i]);
 	free_plan(&info->sort);
+	for (Size i = 0; i < 4; i++)
+		free_plan(&info->fail[i / 2][i % 2]);
 	for (TlJobListPlan *list = info->lists; list; list = list->next)
 	{
 		free_plan(&list->lock);

@@ -89,6 +89,9 @@ static void describe_statuses(TlJobTableInfo *info,
 static void describe_storage(TlJobTableInfo *info, Relation rel);
 static void describe_readiness(TlJobTableInfo *info, Relation rel,
 							   const TlJobSettings *settings);
+static void describe_attempts(TlJobTableInfo *info, Relation rel,
+							  const TlJobSettings *settings);
+static void describe_use(TlJobTableInfo *info, Relation rel);
 static uint32 settings_digest(const TlJobTableInfo *info);
 static char *operator_name(Oid operator);
 
@@ -241,6 +244,8 @@ describe_table(Oid relation)
 	describe_columns(info, rel, &settings);
 	describe_statuses(info, &settings);
 	describe_readiness(info, rel, &settings);
+	describe_attempts(info, rel, &settings);
+	describe_use(info, rel);
 	describe_storage(info, rel);
 	info->stamp.settings = settings_digest(info);
 
@@ -428,14 +433,6 @@ describe_columns(TlJobTableInfo *info, Relation rel,
 	AttrNumber	id = id_column(rel, settings, &info->key_index);
 	AttrNumber	status = named_column(rel, settings, TL_SET_STATUS_COLUMN);
 	AttrNumber	sid = named_column(rel, settings, TL_SET_SID_COLUMN);
-	Bitmapset  *keys;
-
-	if (id == status || id == sid || status == sid)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("cannot claim jobs from table \"%s\"",
-						RelationGetRelationName(rel)),
-				 errdetail("One column cannot be two of id, status and sid.")));
 
 	info->alias = choose_alias(rel);
 	describe_column(rel, id, &info->id, info->alias);
@@ -444,16 +441,6 @@ describe_columns(TlJobTableInfo *info, Relation rel,
 	describe_order(info, TupleDescAttr(RelationGetDescr(rel), id - 1)->attcollation);
 	info->sid_may_be_null =
 		!TupleDescAttr(RelationGetDescr(rel), sid - 1)->attnotnull;
-
-	/*
-	 * An update of a column in a unique index that a foreign key could refer
-	 * to locks the row more strongly than others, so it is to be locked like
-	 * that to begin with.
-	 */
-	keys = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_KEY);
-	info->strong_lock =
-		bms_is_member(status - FirstLowInvalidHeapAttributeNumber, keys) ||
-		bms_is_member(sid - FirstLowInvalidHeapAttributeNumber, keys);
 }
 
 static void
@@ -487,6 +474,9 @@ describe_column(Relation rel, AttrNumber attnum, TlJobColumn *column,
 	column->type_name = format_type_extended(column->type, -1,
 											 FORMAT_TYPE_TYPEMOD_GIVEN |
 											 FORMAT_TYPE_FORCE_QUALIFY);
+	column->cut_type_name = format_type_extended(column->type, column->typmod,
+												 FORMAT_TYPE_TYPEMOD_GIVEN |
+												 FORMAT_TYPE_FORCE_QUALIFY);
 	column->equals = operator_name(type->eq_opr);
 	getTypeInputInfo(column->type, &function, &column->input_param);
 	fmgr_info_cxt(function, &column->input, CurrentMemoryContext);
@@ -560,8 +550,6 @@ describe_status(TlJobTableInfo *info, TlJobStatus status, const char *value)
 	callback.arg = &context;
 	callback.previous = error_context_stack;
 	error_context_stack = &callback;
-	info->literals[status] = psprintf("%s::%s", quote_literal_cstr(value),
-									  column->type_name);
 	info->statuses[status] = InputFunctionCall(&column->input,
 											   unconstify(char *, value),
 											   column->input_param,
@@ -580,6 +568,8 @@ describe_status(TlJobTableInfo *info, TlJobStatus status, const char *value)
 							   tl_setting_names[status_settings[i]],
 							   tl_setting_names[status_settings[status]],
 							   value)));
+	info->literals[status] = psprintf("%s::%s", quote_literal_cstr(value),
+									  column->type_name);
 }
 
 /*
@@ -597,6 +587,18 @@ describe_statuses(TlJobTableInfo *info, const TlJobSettings *settings)
 						setting_or_default(settings, TL_SET_FAILED_STATUS));
 }
 
+static void
+column_type_error(Relation rel, const TlJobColumn *column, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATATYPE_MISMATCH),
+			 errmsg("cannot claim jobs from table \"%s\"",
+					RelationGetRelationName(rel)),
+			 errdetail("Column \"%s\" is of type %s.", column->raw_name,
+					   format_type_be(column->type)),
+			 errhint("%s", hint)));
+}
+
 /* Which ready rows may be handed out, and in which order. */
 static void
 describe_readiness(TlJobTableInfo *info, Relation rel,
@@ -611,14 +613,8 @@ describe_readiness(TlJobTableInfo *info, Relation rel,
 
 		describe_column(rel, attnum, &info->run_at, info->alias);
 		if (info->run_at.type != TIMESTAMPTZOID)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATATYPE_MISMATCH),
-					 errmsg("cannot claim jobs from table \"%s\"",
-							RelationGetRelationName(rel)),
-					 errdetail("Column \"%s\" is of type %s, which is not a point in time for all sessions alike.",
-							   info->run_at.raw_name,
-							   format_type_be(info->run_at.type)),
-					 errhint("Make it a column of type timestamp with time zone.")));
+			column_type_error(rel, &info->run_at,
+							  "A point in time that is one for all sessions is of type timestamp with time zone.");
 		info->run_at_may_be_null =
 			!TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attnotnull;
 	}
@@ -630,6 +626,89 @@ describe_readiness(TlJobTableInfo *info, Relation rel,
 		info->order = info->id.name;
 	info->keyed = !info->own_order && !ready_when &&
 		info->run_at.attnum == InvalidAttrNumber;
+}
+
+/* How often a job may be tried, and where its errors go. */
+static void
+describe_attempts(TlJobTableInfo *info, Relation rel,
+				  const TlJobSettings *settings)
+{
+	if (!settings->isnull[TL_SET_ATTEMPTS_COLUMN])
+	{
+		AttrNumber	attnum = named_column(rel, settings,
+										  TL_SET_ATTEMPTS_COLUMN);
+
+		describe_column(rel, attnum, &info->attempts, info->alias);
+		if (info->attempts.type != INT2OID && info->attempts.type != INT4OID &&
+			info->attempts.type != INT8OID)
+			column_type_error(rel, &info->attempts,
+							  "Attempts are counted in a column of type smallint, integer or bigint.");
+	}
+	if (!settings->isnull[TL_SET_MAX_ATTEMPTS])
+	{
+		info->max_attempts =
+			DatumGetInt64(settings->values[TL_SET_MAX_ATTEMPTS]);
+		if (info->attempts.attnum == InvalidAttrNumber)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("cannot claim jobs from table \"%s\"",
+							RelationGetRelationName(rel)),
+					 errdetail("It has max_attempts, but no attempts_column."),
+					 errhint("Name the column that counts them with job_table_set(..., attempts_column => ...).")));
+		tl_job_require_failed(info);
+	}
+	if (!settings->isnull[TL_SET_ERROR_COLUMN])
+	{
+		AttrNumber	attnum = named_column(rel, settings, TL_SET_ERROR_COLUMN);
+
+		describe_column(rel, attnum, &info->error, info->alias);
+		if (info->error.type != TEXTOID && info->error.type != VARCHAROID)
+			column_type_error(rel, &info->error,
+							  "Errors go to a column of type text or varchar.");
+	}
+}
+
+void
+tl_job_require_failed(TlJobTableInfo *info)
+{
+	MemoryContext oldcontext;
+
+	if (info->literals[TL_JOB_FAILED])
+		return;
+	oldcontext = MemoryContextSwitchTo(info->context);
+	describe_status(info, TL_JOB_FAILED, defaults[TL_SET_FAILED_STATUS]);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/*
+ * No column can serve two ends; and what a change of them means for the lock.
+ * An update of a column in a unique index that a foreign key could refer to
+ * locks the row more strongly than others, so it is to be locked like that to
+ * begin with.
+ */
+static void
+describe_use(TlJobTableInfo *info, Relation rel)
+{
+	const TlJobColumn *used[] = {&info->id, &info->status, &info->sid,
+	&info->run_at, &info->attempts, &info->error};
+	Bitmapset  *keys = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_KEY);
+
+	for (int i = 0; i < (int) lengthof(used); i++)
+	{
+		if (used[i]->attnum == InvalidAttrNumber)
+			continue;
+		for (int j = 0; j < i; j++)
+			if (used[j]->attnum == used[i]->attnum)
+				ereport(ERROR,
+						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						 errmsg("cannot claim jobs from table \"%s\"",
+								RelationGetRelationName(rel)),
+						 errdetail("Column \"%s\" cannot be two things at once.",
+								   used[i]->raw_name)));
+		if (i > 0 && bms_is_member(used[i]->attnum -
+								   FirstLowInvalidHeapAttributeNumber, keys))
+			info->strong_lock = true;
+	}
 }
 
 /* Where the rows are: the table itself, or its partitions. */

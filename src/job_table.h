@@ -32,13 +32,14 @@ typedef struct TlJobColumn
 	int16		len;
 	bool		byval;
 	char	   *type_name;		/* qualified */
+	char	   *cut_type_name;	/* a cast to it cuts what is too long */
 	char	   *equals;			/* OPERATOR(..) of equality */
 	FmgrInfo	input;
 	Oid			input_param;
 	FmgrInfo	output;
 } TlJobColumn;
 
-/* What a job can be; also what a statement sets it to. */
+/* What a job can be. */
 typedef enum TlJobStatus
 {
 	TL_JOB_READY,
@@ -48,6 +49,18 @@ typedef enum TlJobStatus
 } TlJobStatus;
 
 #define TL_JOB_STATUS_COUNT	(TL_JOB_FAILED + 1)
+
+/* What is done to rows that are locked. */
+typedef enum TlJobChange
+{
+	TL_CHANGE_CLAIM,			/* counts an attempt */
+	TL_CHANGE_FINISH,
+	TL_CHANGE_RELEASE,			/* back to ready, the attempt given back */
+	TL_CHANGE_RECOVER,			/* back to ready, the attempt spent */
+	TL_CHANGE_USED_UP			/* to failed, as all attempts are spent */
+} TlJobChange;
+
+#define TL_JOB_CHANGE_COUNT	(TL_CHANGE_USED_UP + 1)
 
 typedef struct TlJobPlan
 {
@@ -107,6 +120,9 @@ typedef struct TlJobTableInfo
 	char	   *order;			/* what stands behind ORDER BY */
 	bool		own_order;		/* it is not the key's */
 	char	   *ready_when;		/* NULL if there is no condition */
+	TlJobColumn attempts;		/* attnum is 0 if there is none */
+	int64		max_attempts;	/* 0: no limit */
+	TlJobColumn error;			/* attnum is 0 if there is none */
 	TlKeyType	key;
 	Oid			key_array_type;
 	char	   *less_equal;		/* operators of the key's order */
@@ -119,7 +135,8 @@ typedef struct TlJobTableInfo
 
 	TlJobPlan	find[2][3][2][2];	/* see TlJobFind: owned, lower, upper, wait */
 	TlJobPlan	count[2];		/* with range or not */
-	TlJobPlan	set[TL_JOB_STATUS_COUNT];
+	TlJobPlan	set[TL_JOB_CHANGE_COUNT];
+	TlJobPlan	fail[2][2];		/* give up or not, retry_in or not */
 	TlJobPlan	sort;
 	TlJobListPlan *lists;
 } TlJobTableInfo;
@@ -165,6 +182,7 @@ extern void tl_job_free_plans(TlJobTableInfo *info);
 typedef struct TlJobRow
 {
 	ItemPointerData tid;		/* not used in partitioned tables */
+	bool		used_up;		/* it may not be handed out any more */
 	Datum		id;
 } TlJobRow;
 
@@ -225,12 +243,30 @@ extern int64 tl_job_count(TlJobTableInfo *info, Datum sid,
 						  const TlRange *range);
 
 /*
- * Set the status and sid of rows that are locked, from the n-th on.  The
- * rows as they are then go to *changed, in the order of *rows; those that a
- * trigger has suppressed are not among them.  Returns how many there are.
+ * Change rows that are locked.  With a claim, the rows as they are then go to
+ * *changed, in the order of *rows; those that a trigger has suppressed are not
+ * among them.  Returns how many there are.
  */
-extern int64 tl_job_set(TlJobTableInfo *info, TlJobStatus status, Datum sid,
+extern int64 tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
 						const TlJobRows *rows, HeapTupleHeader *changed);
+
+/* How jobs fail. */
+typedef struct TlJobFailure
+{
+	text	   *error;			/* NULL: none */
+	bool		give_up;		/* do not try again */
+	Interval   *retry_in;		/* NULL: longer with each attempt */
+} TlJobFailure;
+
+/*
+ * Set rows that are locked to ready, due later, or to failed.  Returns how
+ * many there are.
+ */
+extern int64 tl_job_fail(TlJobTableInfo *info, const TlJobFailure *failure,
+						 const TlJobRows *rows);
+
+/* Raise the error if the table has no value for failed jobs. */
+extern void tl_job_require_failed(TlJobTableInfo *info);
 
 /*
  * Set rows of the sid that are in a list of ids to done.  Returns how many

@@ -71,8 +71,8 @@ SELECT pg_temp.try($$SELECT number FROM claim_jobs(NULL::tasks, 'a')$$);
 SELECT pg_temp.try($$SELECT job_table_set('tasks')$$);
 SELECT pg_temp.try($$SELECT job_table_set('tasks', status_column => 'stat')$$);
 SELECT pg_temp.try($$SELECT job_table_set('tasks', status_column => '')$$);
-SELECT pg_temp.try($$SELECT job_table_set('tasks', status_column => 'state',
-    sid_column => 'state')$$);
+SELECT pg_temp.try($$SELECT job_table_set('tasks', status_column => 'note',
+    sid_column => 'note')$$);
 SELECT pg_temp.try($$SELECT job_table_set('tasks', status_column => 'state',
     sid_column => 'worker', ready_status => 'new')$$);
 SELECT pg_temp.try($$SELECT job_table_set('tasks', status_column => 'state',
