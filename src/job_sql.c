@@ -28,8 +28,10 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "job_table.h"
+#include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -40,11 +42,16 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
+/* How often rows may move away from under one statement. */
+#define TL_MOVED_TRIES	100
+
 static void prepare(TlJobPlan *plan, const char *statement, int n,
 					Oid *types);
 static void make_plan(TlJobPlan *plan);
 static uint64 execute(TlJobPlan *plan, Datum *values, const char *nulls,
 					  int expected);
+static void execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
+						 const char *nulls);
 static void append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param);
 static void append_used_up(StringInfo buf, TlJobTableInfo *info);
 static Oid	append_listed(StringInfo buf, TlJobTableInfo *info);
@@ -124,7 +131,7 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 		values[4] = TimestampTzGetDatum(GetCurrentTimestamp());
 	else
 		nulls[4] = 'n';
-	execute(plan, values, nulls, SPI_OK_SELECT);
+	execute_lock(info, plan, values, nulls);
 	tl_job_end_path(level);
 	add_rows(info, rows);
 	return rows->n - before;
@@ -500,7 +507,7 @@ tl_job_find_listed(TlJobTableInfo *info, Datum sid, Datum ids,
 		append_lock(&buf, info, true);
 		prepare(&list->lock, buf.data, lengthof(types), types);
 	}
-	execute(&list->lock, values, NULL, SPI_OK_SELECT);
+	execute_lock(info, &list->lock, values, NULL);
 	add_rows(info, rows);
 	return rows->n - before;
 }
@@ -772,6 +779,57 @@ execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
 		elog(ERROR, "a statement on jobs failed: %s",
 			 SPI_result_code_string(code));
 	return SPI_processed;
+}
+
+/*
+ * Execute a statement that locks rows.
+ *
+ * Where an update moves rows between partitions, a row that was moved since the
+ * statement's snapshot was taken is an error even under READ COMMITTED, as
+ * its new version cannot be followed.  It was changed: look again.
+ */
+static void
+execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
+			 const char *nulls)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (!info->moving || IsolationUsesXactSnapshot())
+	{
+		execute(plan, values, nulls, SPI_OK_SELECT);
+		return;
+	}
+	for (volatile int tries = 1;; tries++)
+	{
+		volatile bool found = false;
+
+		BeginInternalSubTransaction(NULL);
+		MemoryContextSwitchTo(context);
+		PG_TRY();
+		{
+			execute(plan, values, nulls, SPI_OK_SELECT);
+			found = true;
+		}
+		PG_CATCH();
+		{
+			if (geterrcode() != ERRCODE_T_R_SERIALIZATION_FAILURE ||
+				tries == TL_MOVED_TRIES)
+				PG_RE_THROW();
+			MemoryContextSwitchTo(context);
+			FlushErrorState();
+		}
+		PG_END_TRY();
+		if (found)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (found)
+			return;
+		CHECK_FOR_INTERRUPTS();
+	}
 }
 
 /* Is this an UPDATE of what a scan of that index finds, and nothing else? */

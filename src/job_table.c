@@ -18,6 +18,7 @@
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/tableam.h"
+#include "catalog/partition.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
@@ -711,6 +712,23 @@ describe_use(TlJobTableInfo *info, Relation rel)
 	}
 }
 
+/* Can a change that we make to a row put it into another partition? */
+static bool
+moves_rows(TlJobTableInfo *info, Relation rel)
+{
+	const TlJobColumn *changed[] = {&info->status, &info->sid, &info->run_at,
+	&info->attempts, &info->error};
+	Bitmapset  *columns = NULL;
+
+	for (int i = 0; i < (int) lengthof(changed); i++)
+		if (changed[i]->attnum != InvalidAttrNumber)
+			columns = bms_add_member(columns,
+									 get_attnum(RelationGetRelid(rel),
+												changed[i]->raw_name) -
+									 FirstLowInvalidHeapAttributeNumber);
+	return has_partition_attrs(rel, columns, NULL);
+}
+
 /* Where the rows are: the table itself, or its partitions. */
 static void
 describe_storage(TlJobTableInfo *info, Relation rel)
@@ -733,7 +751,10 @@ describe_storage(TlJobTableInfo *info, Relation rel)
 		Relation	leaf = table_open(lfirst_oid(cell), NoLock);
 
 		if (leaf->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+		{
+			info->moving = info->moving || moves_rows(info, leaf);
 			info->leaves = foreach_delete_current(info->leaves, cell);
+		}
 		else
 		{
 			if (leaf->rd_tableam != GetHeapamTableAmRoutine())

@@ -103,12 +103,13 @@ typedef struct TlJobTableInfo
 	char	   *from;			/* the same as it stands in FROM, with alias */
 	char	   *alias;
 	bool		partitioned;
+	bool		moving;			/* an update can move rows between partitions */
 	bool		row_security;	/* has policies */
 	bool		heap;			/* what the look behind can read */
 	bool		sid_may_be_null;
 	bool		strong_lock;	/* an update changes a key: lock for it */
-	bool		keyed;			/* a row that is ready stays so, and the order is
-								 * the key's: so there can be a position */
+	bool		keyed;			/* a row that is ready stays so, and the order
+								 * is the key's: so there can be a position */
 	bool		run_at_may_be_null;
 	bool		paused;			/* nothing is handed out */
 	TlTime		ttl;			/* of its workers; 0: tokenlock.job_ttl */
