@@ -15,6 +15,7 @@ OBJS = \
 	src/grant.o \
 	src/guard.o \
 	src/job_claim.o \
+	src/job_describe.o \
 	src/job_finish.o \
 	src/job_key.o \
 	src/job_look.o \

@@ -148,6 +148,12 @@ typedef struct TlJobTableInfo
  */
 extern TlJobTableInfo *tl_job_table(Oid relation);
 
+/*
+ * Find out about a table, in a memory context that is a child of the current
+ * one (job_describe.c, and so are the following).
+ */
+extern TlJobTableInfo *tl_job_describe(Oid relation);
+
 /* Raise the error of a relation that jobs cannot be in. */
 extern void tl_job_check_kind(Oid relation);
 
