@@ -15,11 +15,15 @@ OBJS = \
 	src/grant.o \
 	src/guard.o \
 	src/job_claim.o \
+	src/job_describe.o \
 	src/job_finish.o \
 	src/job_key.o \
 	src/job_look.o \
+	src/job_parse.o \
 	src/job_position.o \
 	src/job_security.o \
+	src/job_set.o \
+	src/job_settings.o \
 	src/job_sql.o \
 	src/job_table.o \
 	src/job_views.o \

@@ -264,6 +264,72 @@ COMMENT ON VIEW token_stats_by_name IS
 -- Jobs
 --
 
+/*
+ * What owners of job tables have set; null is what they have not.  Written by
+ * job_table_set and job_table_reset alone, as sessions hear of changes from
+ * them.  Everybody may read it, so that any role that can dump the database
+ * can dump it.
+ */
+CREATE TABLE tokenlock_job_settings (
+    job_table regclass PRIMARY KEY,
+    id_column text,
+    status_column text,
+    sid_column text,
+    ready_status text,
+    claimed_status text,
+    done_status text,
+    failed_status text,
+    order_by text,
+    ready_when text,
+    run_at_column text,
+    attempts_column text,
+    max_attempts bigint,
+    error_column text,
+    ttl interval,
+    paused boolean);
+
+GRANT SELECT ON tokenlock_job_settings TO PUBLIC;
+
+COMMENT ON TABLE tokenlock_job_settings IS
+'what was set with job_table_set; do not change it otherwise';
+
+SELECT pg_catalog.pg_extension_config_dump('tokenlock_job_settings',
+    'WHERE EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = job_table AND c.relpersistence <> ''t'')');
+
+CREATE FUNCTION job_table_set(
+    job_table regclass,
+    id_column text DEFAULT NULL,
+    status_column text DEFAULT NULL,
+    sid_column text DEFAULT NULL,
+    ready_status text DEFAULT NULL,
+    claimed_status text DEFAULT NULL,
+    done_status text DEFAULT NULL,
+    failed_status text DEFAULT NULL,
+    order_by text DEFAULT NULL,
+    ready_when text DEFAULT NULL,
+    run_at_column text DEFAULT NULL,
+    attempts_column text DEFAULT NULL,
+    max_attempts bigint DEFAULT NULL,
+    error_column text DEFAULT NULL,
+    ttl interval DEFAULT NULL,
+    paused boolean DEFAULT NULL)
+RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_job_table_set';
+
+COMMENT ON FUNCTION job_table_set(regclass, text, text, text, text, text, text, text, text, text, text, text, bigint, text, interval, boolean) IS
+'say how a job table is to be read; null leaves a setting as it is';
+
+CREATE FUNCTION job_table_reset(
+    job_table regclass,
+    setting text DEFAULT NULL)
+RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_job_table_reset';
+
+COMMENT ON FUNCTION job_table_reset(regclass, text) IS
+'take a setting of a job table back to its default; without a name, all of them';
+
 CREATE FUNCTION claim_jobs(
     job anyelement,
     sid text,
@@ -324,6 +390,20 @@ AS 'MODULE_PATHNAME', 'tokenlock_release_jobs';
 COMMENT ON FUNCTION release_jobs(regclass, text, anycompatiblearray) IS
 'give the listed jobs back to ready, as far as this worker holds them; returns how many they were';
 
+CREATE FUNCTION fail_jobs(
+    job_table regclass,
+    sid text,
+    ids anycompatiblearray,
+    error text DEFAULT NULL,
+    retry_in interval DEFAULT NULL,
+    give_up boolean DEFAULT false)
+RETURNS bigint
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_fail_jobs';
+
+COMMENT ON FUNCTION fail_jobs(regclass, text, anycompatiblearray, text, interval, boolean) IS
+'set jobs that this worker holds to be tried again later, or to failed; returns how many they were';
+
 CREATE FUNCTION renew_jobs(
     job_table regclass,
     sid text,
@@ -356,5 +436,39 @@ CREATE VIEW job_workers AS
 COMMENT ON VIEW job_workers IS
 'the workers that have claimed jobs in this database, and how long they count as alive';
 
+CREATE FUNCTION tokenlock_job_tables(
+    OUT job_table regclass,
+    OUT id_column text,
+    OUT status_column text,
+    OUT sid_column text,
+    OUT ready_status text,
+    OUT claimed_status text,
+    OUT done_status text,
+    OUT failed_status text,
+    OUT order_by text,
+    OUT ready_when text,
+    OUT run_at_column text,
+    OUT attempts_column text,
+    OUT max_attempts bigint,
+    OUT error_column text,
+    OUT ttl interval,
+    OUT paused boolean,
+    OUT claimed bigint,
+    OUT finished bigint,
+    OUT taken_over bigint,
+    OUT handed_again bigint)
+RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'tokenlock_job_tables';
+
+COMMENT ON FUNCTION tokenlock_job_tables() IS
+'rows of the view job_tables';
+
+CREATE VIEW job_tables AS
+    SELECT * FROM tokenlock_job_tables();
+
+COMMENT ON VIEW job_tables IS
+'the job tables of this database, set or in use: settings in force, and what has happened since the server started';
+
 GRANT SELECT ON token_holders, token_waiters, token_stats, token_stats_by_name,
-    job_workers TO PUBLIC;
+    job_workers, job_tables TO PUBLIC;

@@ -54,11 +54,18 @@ tl_arg_ttl(FunctionCallInfo fcinfo, int n)
 		return 0;
 	ttl = tl_interval_to_time(PG_GETARG_INTERVAL_P(n));
 	if (ttl <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("ttl must be longer than zero"),
-				 errhint("Give an interval such as '30 s', or NULL for the default.")));
+		tl_error_ttl();
 	return ttl;
+}
+
+void
+tl_error_ttl(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("ttl must be longer than zero"),
+			 errhint("Give an interval such as '30 s', or NULL for the default.")));
+	pg_unreachable();
 }
 
 TlTime

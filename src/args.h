@@ -27,6 +27,9 @@ extern void tl_check_name(text *name, const char *what);
 /* A ttl: longer than nothing, or 0 when it is NULL. */
 extern TlTime tl_arg_ttl(FunctionCallInfo fcinfo, int n);
 
+/* The error for one that is not longer than nothing. */
+extern tl_noreturn void tl_error_ttl(void);
+
 /* A wait: 0 or longer, or TL_NEVER when it is NULL. */
 extern TlTime tl_arg_wait(FunctionCallInfo fcinfo, int n);
 

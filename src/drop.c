@@ -8,6 +8,8 @@
  * what is kept goes when it commits.  Dropping the extension ends all tokens
  * of the database, as nobody could put them any more.
  *
+ * The settings of a job table are a row that is deleted with the table.
+ *
  * Copyright (c) 2026, the tokenlock authors
  *
  *-------------------------------------------------------------------------
@@ -16,10 +18,12 @@
 
 #include "access/xact.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
 #include "database.h"
 #include "drop.h"
+#include "job_settings.h"
 #include "miscadmin.h"
 #include "session.h"
 #include "shmem.h"
@@ -55,6 +59,9 @@ on_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (access == OAT_DROP && classId == ExtensionRelationId &&
 		objectId == get_extension_oid("tokenlock", true))
 		tl_drop_note_database(MyDatabaseId);
+	else if (access == OAT_DROP && classId == RelationRelationId &&
+			 subId == 0)
+		tl_settings_drop(objectId);
 }
 
 void

@@ -35,6 +35,7 @@ typedef struct TlClaim
 	TlJobTableInfo *info;
 	int64		batch;
 	TlJobRows	rows;			/* locked so far */
+	int			sources;		/* dead workers that rows were taken from */
 	TlJobPlace	place;
 	bool		use_position;	/* start behind it, and look at islands */
 	bool		sees_all;		/* what this call finds is all there is, so it
@@ -65,6 +66,7 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 			 HeapTupleHeader **rows)
 {
 	TlClaim		claim = {.call = call,.info = call->info,.batch = batch};
+	bool		sees_rows;
 	int			own;
 	int			ready;
 	int64		taken;
@@ -75,8 +77,9 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	 * nor take the islands away from them, nor count what a worker has.  A
 	 * snapshot from the start of the transaction does not show all, either.
 	 */
-	claim.use_position = !tl_job_row_security(call->info);
-	claim.sees_all = claim.use_position && !IsolationUsesXactSnapshot();
+	sees_rows = !tl_job_row_security(call->info);
+	claim.use_position = sees_rows && call->info->keyed;
+	claim.sees_all = sees_rows && !IsolationUsesXactSnapshot();
 	tl_range_forget(&claim.searched);
 	tl_position_read(call->info, call->state.expires, &claim.place);
 
@@ -90,11 +93,11 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	{
 		/* nobody would work on these any more, while the worker lives */
 		tl_job_note_unreleased(&call->worker);
-		tl_job_release_all(call);
+		tl_job_release_all(call, true);
 	}
 	else if (call->state.lapsed)
 		tl_job_note_unreleased(&call->worker);
-	if (batch == 0)
+	if (batch == 0 || call->info->paused)
 		return 0;
 
 	if (resume)
@@ -111,8 +114,13 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 			tl_job_check_hidden(claim.info);
 		return 0;
 	}
-	sort_rows(&claim, own, ready);
-	sort_rows(&claim, ready, claim.rows.n);
+	if (!call->info->own_order)
+	{
+		sort_rows(&claim, own, ready);
+		sort_rows(&claim, ready, claim.rows.n);
+	}
+	else if (claim.sources > 1)
+		tl_job_sort(claim.info, &claim.rows, own, ready);
 
 	taken = claim.rows.n - own;
 	if (taken > 0)
@@ -132,13 +140,15 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 
 	*rows = MemoryContextAllocHuge(CurrentMemoryContext,
 								   sizeof(HeapTupleHeader) * claim.rows.n);
-	n = tl_job_set(claim.info, TL_JOB_CLAIMED, call->sid, &claim.rows, *rows);
+	n = tl_job_set(claim.info, TL_CHANGE_CLAIM, call->sid, &claim.rows, *rows);
 
 	/* what a trigger has suppressed stays as it was */
 	if (taken > 0 && n < claim.rows.n)
 		tl_job_note_fewer(&call->worker, Min(taken, claim.rows.n - n));
 	if (taken > 0)
 		tl_job_merge_note(&claim.info->key);
+	if (own > 0)
+		tl_position_count(claim.info->relation, TL_JOBS_AGAIN, own);
 	return n;
 }
 
@@ -152,6 +162,37 @@ set_range(TlJobFind *find, const TlRange *range)
 	find->hi = &range->hi;
 }
 
+/*
+ * Rows, from one on, have been found.  Set those whose attempts are used up to
+ * failed, and answer how many that were: if any, all have to be looked for
+ * again, as there may be others in their place.
+ */
+static int64
+fail_used_up(TlClaim *claim, int from)
+{
+	TlJobRows  *rows = &claim->rows;
+	TlJobRows	used_up = {0};
+	int			kept = from;
+	int64		n;
+
+	if (claim->info->max_attempts == 0)
+		return 0;
+	used_up.rows = MemoryContextAllocHuge(CurrentMemoryContext,
+										  sizeof(TlJobRow) * (rows->n + 1));
+	for (int i = from; i < rows->n; i++)
+		if (rows->rows[i].used_up)
+			used_up.rows[used_up.n++] = rows->rows[i];
+		else
+			rows->rows[kept++] = rows->rows[i];
+	n = tl_job_set(claim->info, TL_CHANGE_USED_UP, claim->call->sid, &used_up,
+				   NULL);
+
+	/* those that a trigger does not let fail are not handed out either */
+	rows->n = n > 0 ? from : kept;
+	pfree(used_up.rows);
+	return n;
+}
+
 /* The rows that the worker has already. */
 static void
 find_own(TlClaim *claim)
@@ -161,6 +202,7 @@ find_own(TlClaim *claim)
 	const TlRange *range;
 	int64		pending = tl_job_pending(&call->worker);
 	int64		found;
+	int64		given_up;
 	TlJobFind	find = {.owned = true,.sid = call->sid,
 	.limit = remaining(claim)};
 
@@ -181,7 +223,15 @@ find_own(TlClaim *claim)
 		return;
 
 	set_range(&find, range);
-	found = tl_job_find(claim->info, &find, &claim->rows);
+	do
+	{
+		tl_job_reserve();
+		tl_job_find(claim->info, &find, &claim->rows);
+		given_up = fail_used_up(claim, 0);
+		tl_job_note_given_up(call, given_up);
+		pending += given_up;
+	} while (given_up > 0);
+	found = claim->rows.n;
 	if (claim->sees_all && !state.inexact && remaining(claim) > 0 &&
 		found < state.claimed - pending)
 	{
@@ -230,6 +280,8 @@ take_from(TlClaim *claim, const TlKey *dead)
 	TlJobFind	find = {.owned = true,.limit = remaining(claim)};
 	int			before = claim->rows.n;
 	int64		found;
+	int64		given_up = 0;
+	int64		n;
 	const TlRange *range;
 
 	if (!tl_worker_is_dead(dead, &state))
@@ -250,21 +302,30 @@ take_from(TlClaim *claim, const TlKey *dead)
 		return;
 	}
 	set_range(&find, range);
-	found = tl_job_find(info, &find, &claim->rows);
-
-	/* it may have come back while we were looking: its rows are its own */
-	tl_job_reserve();
-	if (found > 0 && !tl_worker_is_dead(dead, &(TlWorkerState) {0}))
+	do
 	{
-		claim->rows.n = before;
-		return;
-	}
+		tl_job_reserve();
+		found = tl_job_find(info, &find, &claim->rows);
+
+		/* it may have come back meanwhile: its rows are its own */
+		if (found > 0 && !tl_worker_is_dead(dead, &(TlWorkerState) {0}))
+		{
+			claim->rows.n = before;
+			return;
+		}
+		n = fail_used_up(claim, before);
+		if (n > 0)
+			tl_job_note(TL_NOTE_TAKEN, dead, n, NULL, &info->key);
+		given_up += n;
+	} while (n > 0);
+	found = claim->rows.n - before;
 	if (found > 0)
 	{
 		TlRange		taken;
 
+		claim->sources++;
 		tl_range_forget(&taken);
-		if (range)
+		if (range && !info->own_order)
 		{
 			taken.lo = range->lo;
 			tl_point_set(&taken.hi, &info->key,
@@ -272,15 +333,29 @@ take_from(TlClaim *claim, const TlKey *dead)
 		}
 		tl_job_note(TL_NOTE_TAKEN, dead, found, &taken, &info->key);
 	}
-	if (remaining(claim) > 0 && (state.inexact || found < state.claimed))
+	if (remaining(claim) > 0 &&
+		(state.inexact || found + given_up < state.claimed))
 	{
 		/* deleted, locked, or taken by others that have yet to commit? */
 		if (claim->sees_all)
 			(void) tl_worker_counted(dead, state.version, 0,
-									 tl_job_count(info, find.sid, range));
-		if (found == 0)
+									 tl_job_count(info, find.sid, range) +
+									 given_up);
+		if (found + given_up == 0)
 			tl_worker_rest(dead);
 	}
+}
+
+/* Find ready rows that may be handed out. */
+static int64
+find_rows(TlClaim *claim, const TlJobFind *find)
+{
+	int			before = claim->rows.n;
+
+	do
+		tl_job_find(claim->info, find, &claim->rows);
+	while (fail_used_up(claim, before) > 0);
+	return claim->rows.n - before;
 }
 
 /*
@@ -358,8 +433,8 @@ find_ready(TlClaim *claim)
 		find.lower = TL_LOWER_BEHIND;
 		find.lo = &claim->place.position;
 	}
-	found = tl_job_find(claim->info, &find, &claim->rows);
-	if (found > 0 && claim->sees_all)
+	found = find_rows(claim, &find);
+	if (found > 0 && claim->use_position && claim->sees_all)
 	{
 		TlPoint		last;
 
@@ -370,7 +445,7 @@ find_ready(TlClaim *claim)
 
 	if ((remaining(claim) == 0 && tl_now() < claim->place.look_next) ||
 		!tl_look_behind(claim->info, remaining(claim) > 0) ||
-		remaining(claim) == 0 || !claim->sees_all)
+		remaining(claim) == 0 || !claim->use_position || !claim->sees_all)
 		return false;
 	tl_position_read(claim->info, claim->call->state.expires, &claim->place);
 	return true;
@@ -384,9 +459,16 @@ first_island(TlClaim *claim)
 	TlIsland   *first = &place->islands[0];
 
 	for (int i = 1; i < place->nislands; i++)
-		if (tl_point_compare(&place->islands[i].range.lo, &first->range.lo,
-							 &claim->info->key) < 0)
-			first = &place->islands[i];
+	{
+		TlIsland   *island = &place->islands[i];
+		int			order = tl_point_compare(&island->range.lo,
+											 &first->range.lo,
+											 &claim->info->key);
+
+		if (order < 0 ||
+			(order == 0 && first->behind_lo && !island->behind_lo))
+			first = island;
+	}
 	return first;
 }
 
@@ -436,7 +518,7 @@ find_in_island(TlClaim *claim)
 	if (!begins_in_searched(claim, island))
 	{
 		note_searched(claim, island);
-		tl_job_find(claim->info, &find, &claim->rows);
+		(void) find_rows(claim, &find);
 	}
 	else if (tl_point_compare(&island->range.hi, &claim->searched.hi,
 							  &claim->info->key) > 0)
@@ -446,7 +528,7 @@ find_in_island(TlClaim *claim)
 		claim->searched.hi = island->range.hi;
 		find.lower = TL_LOWER_BEHIND;
 		find.lo = &from;
-		tl_job_find(claim->info, &find, &claim->rows);
+		(void) find_rows(claim, &find);
 	}
 	if (!claim->sees_all)
 	{

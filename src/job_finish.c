@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * job_finish.c
- *	  Finishing jobs, and giving them back.
+ *	  Finishing jobs, giving them back, and failing them.
  *
  * Only rows that the sid holds in the table at that moment are touched, which
  * the statements test with the row locked: what was taken over in the
@@ -20,6 +20,7 @@
 #include "job_finish.h"
 #include "job_position.h"
 #include "job_xact.h"
+#include "utils/lsyscache.h"
 
 void
 tl_job_begin(TlJobCall *call, Oid relation, text *sid, TlWorkerCall kind,
@@ -31,7 +32,8 @@ tl_job_begin(TlJobCall *call, Oid relation, text *sid, TlWorkerCall kind,
 	call->sid = tl_job_sid(call->info, sid, &call->worker);
 	tl_job_reserve();
 	open = open && !tl_job_is_open(&call->worker);
-	tl_worker_call(&call->worker, kind, ttl, open, &call->state);
+	tl_worker_call(&call->worker, kind, ttl, call->info->ttl, open,
+				   &call->state);
 	if (open)
 		tl_job_open(&call->worker);
 
@@ -73,8 +75,16 @@ tl_job_finish_list(TlJobCall *call, const TlJobList *list)
 	return n;
 }
 
+void
+tl_job_note_given_up(TlJobCall *call, int64 n)
+{
+	note_given_back(call, TL_NOTE_GIVEN_UP, n, NULL);
+}
+
+/* Give rows back as released, recovered or (with a failure) failed. */
 static int64
-release_rows(TlJobCall *call, TlJobRows *rows)
+release_rows(TlJobCall *call, TlJobRows *rows, TlJobChange change,
+			 const TlJobFailure *failure)
 {
 	TlRange		range;
 	int64		n;
@@ -83,7 +93,13 @@ release_rows(TlJobCall *call, TlJobRows *rows)
 		return 0;
 	tl_job_reserve();
 	tl_job_range(call->info, rows->rows, rows->n, &range);
-	n = tl_job_set(call->info, TL_JOB_READY, call->sid, rows, NULL);
+	n = failure ? tl_job_fail(call->info, failure, rows) :
+		tl_job_set(call->info, change, call->sid, rows, NULL);
+	if (failure && failure->give_up)
+	{
+		tl_job_note_given_up(call, n);
+		return n;
+	}
 	note_given_back(call, TL_NOTE_RELEASED, n, &range);
 	return n;
 }
@@ -97,11 +113,34 @@ tl_job_release_list(TlJobCall *call, const TlJobList *list)
 		return 0;
 	tl_job_find_listed(call->info, call->sid, list->ids, list->array_type,
 					   &rows);
-	return release_rows(call, &rows);
+	return release_rows(call, &rows, TL_CHANGE_RELEASE, NULL);
 }
 
 int64
-tl_job_release_all(TlJobCall *call)
+tl_job_fail_list(TlJobCall *call, const TlJobList *list,
+				 const TlJobFailure *failure)
+{
+	TlJobTableInfo *info = call->info;
+	TlJobRows	rows = {0};
+
+	if (failure->retry_in && info->run_at.attnum == InvalidAttrNumber &&
+		tl_interval_to_time(failure->retry_in) > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot put off jobs of table \"%s\"",
+						get_rel_name(info->relation)),
+				 errdetail("It has no column for the time at which a job is due."),
+				 errhint("Name one with job_table_set(..., run_at_column => ...), or leave retry_in out.")));
+	if (failure->give_up)
+		tl_job_require_failed(info);
+	if (list->n == 0)
+		return 0;
+	tl_job_find_listed(info, call->sid, list->ids, list->array_type, &rows);
+	return release_rows(call, &rows, TL_CHANGE_RELEASE, failure);
+}
+
+int64
+tl_job_release_all(TlJobCall *call, bool lapsed)
 {
 	TlWorkerState state;
 	const TlRange *range;
@@ -121,5 +160,6 @@ tl_job_release_all(TlJobCall *call)
 		find.hi = &range->hi;
 	}
 	tl_job_find(call->info, &find, &rows);
-	return release_rows(call, &rows);
+	return release_rows(call, &rows,
+						lapsed ? TL_CHANGE_RECOVER : TL_CHANGE_RELEASE, NULL);
 }

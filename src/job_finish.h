@@ -47,7 +47,20 @@ extern int64 tl_job_finish_list(TlJobCall *call, const TlJobList *list);
 /* Give the rows of the list that the worker holds back to ready. */
 extern int64 tl_job_release_list(TlJobCall *call, const TlJobList *list);
 
-/* The same with all rows that it holds. */
-extern int64 tl_job_release_all(TlJobCall *call);
+/*
+ * The same with all rows that it holds.  "lapsed" is for those of a worker
+ * that may have begun to work on them: the attempt is spent.
+ */
+extern int64 tl_job_release_all(TlJobCall *call, bool lapsed);
+
+/* The rows of the list that the worker holds have failed. */
+extern int64 tl_job_fail_list(TlJobCall *call, const TlJobList *list,
+							  const TlJobFailure *failure);
+
+/*
+ * n rows that the worker has are given up because their attempts are spent.
+ * To be reserved.
+ */
+extern void tl_job_note_given_up(TlJobCall *call, int64 n);
 
 #endif							/* TOKENLOCK_JOB_FINISH_H */

@@ -38,11 +38,13 @@ typedef struct TlRange
 /* What must be the same for two points to be comparable, kept beside them. */
 typedef struct TlKeyStamp
 {
+	int32		column;			/* its number: the owner can choose another */
 	Oid			type;
 	Oid			collation;
 } TlKeyStamp;
 
-#define tl_stamp_same(a, b)	((a)->type == (b)->type && \
+#define tl_stamp_same(a, b)	((a)->column == (b)->column && \
+							 (a)->type == (b)->type && \
 							 (a)->collation == (b)->collation)
 
 /* The key column's type in this backend. */

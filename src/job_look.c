@@ -505,7 +505,7 @@ note_claimed(TlLook *look)
 		if (!tl_job_sid_key(info, row->sid, &key) || key.len == 0)
 			continue;
 		if (!tl_worker_found(&key, &row->id, &info->key, look->page_read,
-							 &expires))
+							 info->ttl, &expires))
 			look->state.dirty = true;
 		first_lapse = Min(first_lapse, expires);
 	}

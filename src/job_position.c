@@ -45,7 +45,7 @@ forget(TlJobTable *table)
 	table->nislands = 0;
 }
 
-/* Begin anew with a table that was truncated, rewritten or retyped. */
+/* Begin anew with a table that was truncated, rewritten or set otherwise. */
 static void
 reset(TlJobTable *table, const TlJobStamp *stamp)
 {
@@ -81,6 +81,7 @@ enter(TlJobTableInfo *info)
 		{
 			tl_shmem_count_entry(TL_TABLE_JOB_TABLES, 1);
 			table->version = 0;
+			memset(table->events, 0, sizeof(table->events));
 			reset(table, &info->stamp);
 		}
 	}
@@ -294,6 +295,30 @@ tl_position_island_room(TlJobTableInfo *info)
 
 	unlock(table);
 	return room;
+}
+
+void
+tl_position_count(Oid relation, TlJobEvent event, int64 n)
+{
+	TlJobTable *table = find(relation);
+
+	if (table == NULL)
+		return;
+	table->events[event] += n;
+	unlock(table);
+}
+
+void
+tl_position_visit(TlJobTableVisitor visit, void *arg)
+{
+	dshash_seq_status status;
+	TlJobTable *table;
+
+	dshash_seq_init(&status, job_tables(), false);
+	while ((table = dshash_seq_next(&status)) != NULL)
+		if (table->key.database == MyDatabaseId)
+			visit(table, arg);
+	dshash_seq_term(&status);
 }
 
 /* Memory is full: give up hints that nobody has needed lately. */

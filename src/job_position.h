@@ -59,6 +59,17 @@ typedef struct TlLookState
 	TlLookSample samples[TL_LOOK_SAMPLES];	/* oldest first */
 } TlLookState;
 
+/* What has happened to a table's jobs since the server started. */
+typedef enum TlJobEvent
+{
+	TL_JOBS_CLAIMED,			/* handed out by claims that committed */
+	TL_JOBS_FINISHED,			/* and finished so */
+	TL_JOBS_TAKEN,				/* of those claimed, from dead workers */
+	TL_JOBS_AGAIN				/* handed out again to who had them */
+} TlJobEvent;
+
+#define TL_JOB_EVENT_COUNT	(TL_JOBS_AGAIN + 1)
+
 /*
  * TlJobTable: one job table.  Made by its first claim; removed by a sweep
  * when it has not been used for long.  Covered by the partition lock of the
@@ -77,6 +88,7 @@ typedef struct TlJobTable
 	TlIsland	islands[TL_ISLANDS];
 	TlTime		next_lapse;		/* no worker with rows lapses before */
 	TlTime		used;			/* last claim */
+	uint64		events[TL_JOB_EVENT_COUNT];
 	TlLookState look;
 } TlJobTable;
 
@@ -135,6 +147,13 @@ extern bool tl_position_begin_lapses(Oid relation, TlTime now);
 extern bool tl_position_begin_look(TlJobTableInfo *info, TlTime until,
 								   TlLookState *look, TlJobPlace *place);
 extern void tl_position_end_look(TlJobTableInfo *info, TlLookState *look);
+
+/* Count n of something.  Cannot fail. */
+extern void tl_position_count(Oid relation, TlJobEvent event, int64 n);
+
+/* Call a function with each job table of this database, locked to be read. */
+typedef void (*TlJobTableVisitor) (const TlJobTable *table, void *arg);
+extern void tl_position_visit(TlJobTableVisitor visit, void *arg);
 
 /* How many more islands there is room for. */
 extern int	tl_position_island_room(TlJobTableInfo *info);

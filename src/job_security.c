@@ -21,6 +21,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/timestamp.h"
 
 /* Ready rows that are looked at. */
 #define TL_SAMPLE	100
@@ -30,22 +31,25 @@ static ArrayType *
 visible_keys(TlJobTableInfo *info, ArrayType *among)
 {
 	StringInfoData buf;
-	Oid			types[1] = {info->key_array_type};
-	Datum		values[1] = {PointerGetDatum(among)};
+	Oid			types[2] = {TIMESTAMPTZOID, info->key_array_type};
+	Datum		values[2] = {TimestampTzGetDatum(GetCurrentTimestamp()),
+	PointerGetDatum(among)};
+	int			level = tl_job_begin_path(info);
 	Datum	   *keys;
 	ArrayType  *array;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s FROM %s WHERE %s %s %s",
-					 info->id.name, info->from, info->status.name,
-					 info->status.equals, info->literals[TL_JOB_READY]);
+	appendStringInfo(&buf, "SELECT %s FROM %s WHERE ", info->id.name,
+					 info->from);
+	tl_job_append_ready(&buf, info, 1);
 	if (among)
-		appendStringInfo(&buf, " AND %s %s ANY ($1)", info->id.name,
+		appendStringInfo(&buf, " AND %s %s ANY ($2)", info->id.name,
 						 info->id.equals);
 	appendStringInfo(&buf, " LIMIT %d", TL_SAMPLE);
-	if (SPI_execute_with_args(buf.data, among ? 1 : 0, types, values, NULL,
+	if (SPI_execute_with_args(buf.data, among ? 2 : 1, types, values, NULL,
 							  false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not look for jobs");
+	tl_job_end_path(level);
 
 	keys = palloc(sizeof(Datum) * TL_SAMPLE);
 	for (uint64 i = 0; i < SPI_processed; i++)

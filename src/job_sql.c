@@ -28,6 +28,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "job_table.h"
 #include "miscadmin.h"
@@ -39,14 +40,23 @@
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 #include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+/* How often rows may move away from under one statement. */
+#define TL_MOVED_TRIES	100
 
 static void prepare(TlJobPlan *plan, const char *statement, int n,
 					Oid *types);
 static void make_plan(TlJobPlan *plan);
 static uint64 execute(TlJobPlan *plan, Datum *values, const char *nulls,
 					  int expected);
+static void execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
+						 const char *nulls);
 static void append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param);
+static void append_used_up(StringInfo buf, TlJobTableInfo *info);
+static Oid	append_listed(StringInfo buf, TlJobTableInfo *info);
 static void append_lock(StringInfo buf, TlJobTableInfo *info, bool wait);
+static Datum row_array(TlJobTableInfo *info, const TlJobRows *rows);
 static void add_rows(TlJobTableInfo *info, TlJobRows *rows);
 static TlJobListPlan *list_plan(TlJobTableInfo *info, Oid array_type);
 static bool is_scan_of(TlJobPlan *plan, Oid index);
@@ -55,22 +65,29 @@ static bool is_scan_of(TlJobPlan *plan, Oid index);
  * Finding
  */
 
-/* Parameters: 1 the sid, 2 and 3 the ends of the range, 4 the limit. */
+/*
+ * Parameters: 1 the sid, 2 and 3 the ends of the range, 4 the limit, 5 the
+ * present time.
+ */
 static void
 prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 {
 	StringInfoData buf;
-	Oid			types[4] = {info->sid.type, info->id.type, info->id.type,
-		INT8OID};
+	Oid			types[5] = {info->sid.type, info->id.type, info->id.type,
+		INT8OID, TIMESTAMPTZOID};
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s.ctid, %s FROM %s WHERE ",
-					 info->alias, info->id.name, info->from);
+	appendStringInfo(&buf, "SELECT %s.ctid, %s", info->alias, info->id.name);
+	if (info->max_attempts > 0)
+	{
+		appendStringInfoString(&buf, ", ");
+		append_used_up(&buf, info);
+	}
+	appendStringInfo(&buf, " FROM %s WHERE ", info->from);
 	if (find->owned)
 		append_owned(&buf, info, 1);
 	else
-		appendStringInfo(&buf, "%s %s %s", info->status.name,
-						 info->status.equals, info->literals[TL_JOB_READY]);
+		tl_job_append_ready(&buf, info, 5);
 	if (find->lower != TL_LOWER_NONE)
 		appendStringInfo(&buf, " AND %s %s $2", info->id.name,
 						 find->lower == TL_LOWER_FROM ? info->greater_equal :
@@ -78,7 +95,8 @@ prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 	if (find->hi)
 		appendStringInfo(&buf, " AND %s %s $3", info->id.name,
 						 info->less_equal);
-	appendStringInfo(&buf, " ORDER BY %s LIMIT $4", info->id.name);
+	appendStringInfo(&buf, " ORDER BY %s LIMIT $4",
+					 find->wait ? info->id.name : info->order);
 	append_lock(&buf, info, find->wait);
 	prepare(plan, buf.data, lengthof(types), types);
 }
@@ -88,9 +106,10 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 {
 	TlJobPlan  *plan = &info->find[find->owned][find->lower]
 		[find->hi != NULL][find->wait];
-	Datum		values[4];
-	char		nulls[5] = "    ";
+	Datum		values[5];
+	char		nulls[6] = "     ";
 	int			before = rows->n;
+	int			level = find->owned ? 0 : tl_job_begin_path(info);
 
 	if (plan->plan == NULL)
 		prepare_find(info, plan, find);
@@ -108,9 +127,28 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 	values[3] = Int64GetDatum(find->limit);
 	if (find->limit < 0)
 		nulls[3] = 'n';
-	execute(plan, values, nulls, SPI_OK_SELECT);
+	if (info->run_at.attnum != InvalidAttrNumber)
+		values[4] = TimestampTzGetDatum(GetCurrentTimestamp());
+	else
+		nulls[4] = 'n';
+	execute_lock(info, plan, values, nulls);
+	tl_job_end_path(level);
 	add_rows(info, rows);
 	return rows->n - before;
+}
+
+void
+tl_job_check_statements(TlJobTableInfo *info)
+{
+	TlJobFind	find = {.limit = 1};
+	int			level = tl_job_begin_path(info);
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+	prepare_find(info, &info->find[false][TL_LOWER_NONE][false][false],
+				 &find);
+	SPI_finish();
+	tl_job_end_path(level);
 }
 
 int64
@@ -150,35 +188,96 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 	return n;
 }
 
+/* Parameter: the rows' places or keys. */
+static void
+prepare_sort(TlJobTableInfo *info)
+{
+	StringInfoData buf;
+	Oid			types[1];
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT %s.ctid, %s FROM %s WHERE ", info->alias,
+					 info->id.name, info->from);
+	types[0] = append_listed(&buf, info);
+	appendStringInfo(&buf, " ORDER BY %s", info->order);
+	prepare(&info->sort, buf.data, lengthof(types), types);
+}
+
+void
+tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from, int to)
+{
+	TlJobRows	part = {.rows = rows->rows + from,.n = to - from};
+	TlJobRows	sorted = {0};
+	Datum		values[1] = {row_array(info, &part)};
+
+	if (info->sort.plan == NULL)
+		prepare_sort(info);
+	execute(&info->sort, values, NULL, SPI_OK_SELECT);
+	add_rows(info, &sorted);
+
+	/* they are locked, so all are there */
+	if (sorted.n == part.n)
+		memcpy(part.rows, sorted.rows, sizeof(TlJobRow) * sorted.n);
+}
+
 /*
  * Changing
  */
 
+/* Begin an UPDATE with the new status; more columns are to follow. */
+static void
+append_update(StringInfo buf, TlJobTableInfo *info, TlJobStatus status)
+{
+	appendStringInfo(buf, "UPDATE %s SET %s = %s", info->from,
+					 info->status.target, info->literals[status]);
+	if (status == TL_JOB_READY && info->sid_may_be_null)
+		appendStringInfo(buf, ", %s = NULL", info->sid.target);
+}
+
 /* Parameters: 1 the rows' places or keys, 2 the sid. */
 static void
-prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobStatus status)
+prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobChange change)
 {
 	StringInfoData buf;
-	Oid			types[2] = {TIDARRAYOID, info->sid.type};
+	Oid			types[2] = {InvalidOid, info->sid.type};
+	bool		counted = info->attempts.attnum != InvalidAttrNumber;
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "UPDATE %s SET %s = %s", info->from,
-					 info->status.target, info->literals[status]);
-	if (status == TL_JOB_CLAIMED)
-		appendStringInfo(&buf, ", %s = $2", info->sid.target);
-	else if (status == TL_JOB_READY && info->sid_may_be_null)
-		appendStringInfo(&buf, ", %s = NULL", info->sid.target);
-	if (info->partitioned)
+	switch (change)
 	{
-		types[0] = info->key_array_type;
-		appendStringInfo(&buf, " WHERE %s %s ANY ($1)", info->id.name,
-						 info->id.equals);
+		case TL_CHANGE_CLAIM:
+			append_update(&buf, info, TL_JOB_CLAIMED);
+			appendStringInfo(&buf, ", %s = $2", info->sid.target);
+			if (counted)
+				appendStringInfo(&buf,
+								 ", %s = COALESCE(%s, 0) OPERATOR(pg_catalog.+) 1",
+								 info->attempts.target, info->attempts.name);
+			break;
+		case TL_CHANGE_FINISH:
+			append_update(&buf, info, TL_JOB_DONE);
+			break;
+		case TL_CHANGE_RELEASE:
+			append_update(&buf, info, TL_JOB_READY);
+			if (counted)
+				appendStringInfo(&buf,
+								 ", %s = GREATEST(%s OPERATOR(pg_catalog.-) 1, 0)",
+								 info->attempts.target, info->attempts.name);
+			break;
+		case TL_CHANGE_RECOVER:
+			append_update(&buf, info, TL_JOB_READY);
+			break;
+		case TL_CHANGE_USED_UP:
+			append_update(&buf, info, TL_JOB_FAILED);
+			if (info->error.attnum != InvalidAttrNumber)
+				appendStringInfo(&buf,
+								 ", %s = 'all " INT64_FORMAT " attempts are used up'::%s",
+								 info->error.target, info->max_attempts,
+								 info->error.cut_type_name);
+			break;
 	}
-	else
-		appendStringInfo(&buf,
-						 " WHERE %s.ctid OPERATOR(pg_catalog.=) ANY ($1)",
-						 info->alias);
-	if (status == TL_JOB_CLAIMED)
+	appendStringInfoString(&buf, " WHERE ");
+	types[0] = append_listed(&buf, info);
+	if (change == TL_CHANGE_CLAIM)
 		appendStringInfo(&buf, " RETURNING %s, %s", info->id.name,
 						 info->alias);
 	prepare(plan, buf.data, lengthof(types), types);
@@ -317,34 +416,132 @@ collect_changed(TlJobTableInfo *info, const TlJobRows *rows,
 	return n;
 }
 
+/* Rows of partitions are found by id, and there may be others that have it. */
+static void
+check_changed(TlJobTableInfo *info, const TlJobRows *rows, uint64 n)
+{
+	if (n > (uint64) rows->n)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNIQUE_VIOLATION),
+				 errmsg("several rows of job table \"%s\" have the same \"%s\"",
+						get_rel_name(info->relation), info->id.raw_name),
+				 errdetail("It must be unique in all partitions, and a deferred key does not hold at the moment."),
+				 errhint("Correct the rows, or say SET CONSTRAINTS ALL IMMEDIATE before you claim.")));
+}
+
 int64
-tl_job_set(TlJobTableInfo *info, TlJobStatus status, Datum sid,
+tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
 		   const TlJobRows *rows, HeapTupleHeader *changed)
 {
-	TlJobPlan  *plan = &info->set[status];
+	TlJobPlan  *plan = &info->set[change];
 	Datum		values[2];
 	uint64		n;
 
 	if (rows->n == 0)
 		return 0;
 	if (plan->plan == NULL)
-		prepare_set(info, plan, status);
+		prepare_set(info, plan, change);
 	values[0] = row_array(info, rows);
 	values[1] = sid;
 	n = execute(plan, values, NULL,
-				status == TL_JOB_CLAIMED ? SPI_OK_UPDATE_RETURNING :
+				change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
 				SPI_OK_UPDATE);
-
-	/* rows of partitions are changed by their keys, found or not */
-	if (n > (uint64) rows->n)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNIQUE_VIOLATION),
-				 errmsg("several rows of job table \"%s\" have the same key",
-						get_rel_name(info->relation)),
-				 errdetail("The primary key is deferred and does not hold at the moment."),
-				 errhint("Say SET CONSTRAINTS ALL IMMEDIATE, or commit, before you claim.")));
-	return status == TL_JOB_CLAIMED ? collect_changed(info, rows, changed) :
+	check_changed(info, rows, n);
+	return change == TL_CHANGE_CLAIM ? collect_changed(info, rows, changed) :
 		(int64) n;
+}
+/*
+ * When a job that has failed is due again: after 5 s, twice as long with each
+ * attempt, at most an hour.  More than ten times twice is more than that.
+ */
+static void
+append_backoff(StringInfo buf, TlJobTableInfo *info)
+{
+	appendStringInfoString(buf,
+						   "$3 OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs =>");
+	if (info->attempts.attnum == InvalidAttrNumber)
+		appendStringInfoString(buf, " 5)");
+	else
+		appendStringInfo(buf,
+						 " LEAST(3600::pg_catalog.float8, 5::pg_catalog.float8"
+						 " OPERATOR(pg_catalog.*) pg_catalog.power(2::pg_catalog.float8,"
+						 " LEAST(GREATEST(%s, 1) OPERATOR(pg_catalog.-) 1, 10)::pg_catalog.float8)))",
+						 info->attempts.name);
+}
+
+/*
+ * Parameters: 1 the rows' places or keys, 2 the error, 3 the present time or,
+ * with retry_in, when the rows are due.
+ */
+static void
+prepare_fail(TlJobTableInfo *info, TlJobPlan *plan,
+			 const TlJobFailure *failure)
+{
+	StringInfoData buf;
+	StringInfoData used_up;
+	Oid			types[3] = {InvalidOid, TEXTOID, TIMESTAMPTZOID};
+	bool		either = !failure->give_up && info->max_attempts > 0;
+
+	initStringInfo(&buf);
+	initStringInfo(&used_up);
+	append_used_up(&used_up, info);
+	if (either)
+	{
+		appendStringInfo(&buf,
+						 "UPDATE %s SET %s = CASE WHEN %s THEN %s ELSE %s END",
+						 info->from, info->status.target, used_up.data,
+						 info->literals[TL_JOB_FAILED],
+						 info->literals[TL_JOB_READY]);
+		if (info->sid_may_be_null)
+			appendStringInfo(&buf, ", %s = CASE WHEN %s THEN %s END",
+							 info->sid.target, used_up.data, info->sid.name);
+	}
+	else
+		append_update(&buf, info,
+					  failure->give_up ? TL_JOB_FAILED : TL_JOB_READY);
+	if (info->run_at.attnum != InvalidAttrNumber && !failure->give_up)
+	{
+		appendStringInfo(&buf, ", %s = ", info->run_at.target);
+		if (either)
+			appendStringInfo(&buf, "CASE WHEN %s THEN %s ELSE ",
+							 used_up.data, info->run_at.name);
+		if (failure->retry_in)
+			appendStringInfoString(&buf, "$3");
+		else
+			append_backoff(&buf, info);
+		if (either)
+			appendStringInfoString(&buf, " END");
+	}
+	if (info->error.attnum != InvalidAttrNumber)
+		appendStringInfo(&buf, ", %s = $2::%s", info->error.target,
+						 info->error.cut_type_name);
+	appendStringInfoString(&buf, " WHERE ");
+	types[0] = append_listed(&buf, info);
+	prepare(plan, buf.data, lengthof(types), types);
+}
+
+int64
+tl_job_fail(TlJobTableInfo *info, const TlJobFailure *failure,
+			const TlJobRows *rows)
+{
+	TlJobPlan  *plan = &info->fail[failure->give_up][failure->retry_in != NULL];
+	Datum		values[3];
+	char		nulls[4] = "   ";
+	uint64		n;
+
+	if (plan->plan == NULL)
+		prepare_fail(info, plan, failure);
+	values[0] = row_array(info, rows);
+	values[1] = PointerGetDatum(failure->error);
+	if (failure->error == NULL)
+		nulls[1] = 'n';
+	values[2] = TimestampTzGetDatum(GetCurrentTimestamp());
+	if (failure->retry_in)
+		values[2] = DirectFunctionCall2(timestamptz_pl_interval, values[2],
+										IntervalPGetDatum(failure->retry_in));
+	n = execute(plan, values, nulls, SPI_OK_UPDATE);
+	check_changed(info, rows, n);
+	return n;
 }
 
 /*
@@ -375,7 +572,7 @@ tl_job_find_listed(TlJobTableInfo *info, Datum sid, Datum ids,
 		append_lock(&buf, info, true);
 		prepare(&list->lock, buf.data, lengthof(types), types);
 	}
-	execute(&list->lock, values, NULL, SPI_OK_SELECT);
+	execute_lock(info, &list->lock, values, NULL);
 	add_rows(info, rows);
 	return rows->n - before;
 }
@@ -416,7 +613,7 @@ tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids, Oid array_type)
 		return execute(&list->finish, values, NULL, SPI_OK_UPDATE);
 	}
 	tl_job_find_listed(info, sid, ids, array_type, &rows);
-	return tl_job_set(info, TL_JOB_DONE, sid, &rows, NULL);
+	return tl_job_set(info, TL_CHANGE_FINISH, sid, &rows, NULL);
 }
 
 static TlJobListPlan *
@@ -445,6 +642,48 @@ append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param)
 					 info->status.name, info->status.equals,
 					 info->literals[TL_JOB_CLAIMED],
 					 info->sid.name, info->sid.equals, sid_param);
+}
+
+static void
+append_used_up(StringInfo buf, TlJobTableInfo *info)
+{
+	if (info->max_attempts > 0)
+		appendStringInfo(buf,
+						 "(%s OPERATOR(pg_catalog.>=) " INT64_FORMAT "::pg_catalog.int8) IS TRUE",
+						 info->attempts.name, info->max_attempts);
+}
+
+void
+tl_job_append_ready(StringInfo buf, const TlJobTableInfo *info,
+					int time_param)
+{
+	appendStringInfo(buf, "%s %s %s", info->status.name, info->status.equals,
+					 info->literals[TL_JOB_READY]);
+	if (info->run_at.attnum != InvalidAttrNumber)
+	{
+		appendStringInfo(buf, " AND (%s OPERATOR(pg_catalog.<=) $%d",
+						 info->run_at.name, time_param);
+		if (info->run_at_may_be_null)
+			appendStringInfo(buf, " OR %s IS NULL", info->run_at.name);
+		appendStringInfoChar(buf, ')');
+	}
+	if (info->ready_when)
+		appendStringInfo(buf, " AND %s", info->ready_when);
+}
+
+/* Rows that are listed by place or, in partitions, by key; returns the type. */
+static Oid
+append_listed(StringInfo buf, TlJobTableInfo *info)
+{
+	if (info->partitioned)
+	{
+		appendStringInfo(buf, "%s %s ANY ($1)", info->id.name,
+						 info->id.equals);
+		return info->key_array_type;
+	}
+	appendStringInfo(buf, "%s.ctid OPERATOR(pg_catalog.=) ANY ($1)",
+					 info->alias);
+	return TIDARRAYOID;
 }
 
 static void
@@ -482,6 +721,9 @@ add_rows(TlJobTableInfo *info, TlJobRows *rows)
 		if (tl_point_needs_detoast(&info->key, id))
 			id = PointerGetDatum(PG_DETOAST_DATUM(id));
 		row->id = id;
+		row->used_up = result->tupdesc->natts > 2 &&
+			DatumGetBool(SPI_getbinval(result->vals[i], result->tupdesc, 3,
+									   &isnull));
 	}
 }
 
@@ -505,10 +747,29 @@ prepare(TlJobPlan *plan, const char *statement, int n, Oid *types)
 }
 
 static void
-set_while_planning(const char *name, const char *value)
+set_for_now(const char *name, const char *value)
 {
 	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
+}
+
+int
+tl_job_begin_path(const TlJobTableInfo *info)
+{
+	int			level;
+
+	if (info->ready_when == NULL)
+		return 0;
+	level = NewGUCNestLevel();
+	set_for_now("search_path", "pg_catalog, pg_temp");
+	return level;
+}
+
+void
+tl_job_end_path(int level)
+{
+	if (level > 0)
+		AtEOXact_GUC(true, level);
 }
 
 /* Switch off what is not in index order, and what the caller has set. */
@@ -517,13 +778,13 @@ begin_planning(void)
 {
 	int			level = NewGUCNestLevel();
 
-	set_while_planning("plan_cache_mode", "auto");
-	set_while_planning("enable_seqscan", "off");
-	set_while_planning("enable_bitmapscan", "off");
-	set_while_planning("enable_sort", "off");
-	set_while_planning("enable_indexscan", "on");
-	set_while_planning("enable_tidscan", "on");
-	set_while_planning("jit", "off");
+	set_for_now("plan_cache_mode", "auto");
+	set_for_now("enable_seqscan", "off");
+	set_for_now("enable_bitmapscan", "off");
+	set_for_now("enable_sort", "off");
+	set_for_now("enable_indexscan", "on");
+	set_for_now("enable_tidscan", "on");
+	set_for_now("jit", "off");
 	return level;
 }
 
@@ -585,6 +846,57 @@ execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
 	return SPI_processed;
 }
 
+/*
+ * Execute a statement that locks rows.
+ *
+ * Where an update moves rows between partitions, a row that was moved since the
+ * statement's snapshot was taken is an error even under READ COMMITTED, as
+ * its new version cannot be followed.  It was changed: look again.
+ */
+static void
+execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
+			 const char *nulls)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (!info->moving || IsolationUsesXactSnapshot())
+	{
+		execute(plan, values, nulls, SPI_OK_SELECT);
+		return;
+	}
+	for (volatile int tries = 1;; tries++)
+	{
+		volatile bool found = false;
+
+		BeginInternalSubTransaction(NULL);
+		MemoryContextSwitchTo(context);
+		PG_TRY();
+		{
+			execute(plan, values, nulls, SPI_OK_SELECT);
+			found = true;
+		}
+		PG_CATCH();
+		{
+			if (geterrcode() != ERRCODE_T_R_SERIALIZATION_FAILURE ||
+				tries == TL_MOVED_TRIES)
+				PG_RE_THROW();
+			MemoryContextSwitchTo(context);
+			FlushErrorState();
+		}
+		PG_END_TRY();
+		if (found)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (found)
+			return;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
 /* Is this an UPDATE of what a scan of that index finds, and nothing else? */
 static bool
 is_scan_of(TlJobPlan *plan, Oid index)
@@ -622,6 +934,9 @@ tl_job_free_plans(TlJobTableInfo *info)
 		free_plan(&info->count[i]);
 	for (Size i = 0; i < lengthof(info->set); i++)
 		free_plan(&info->set[i]);
+	free_plan(&info->sort);
+	for (Size i = 0; i < 4; i++)
+		free_plan(&info->fail[i / 2][i % 2]);
 	for (TlJobListPlan *list = info->lists; list; list = list->next)
 	{
 		free_plan(&list->lock);

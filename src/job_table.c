@@ -14,20 +14,11 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "access/sysattr.h"
-#include "access/tableam.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_constraint.h"
-#include "catalog/pg_inherits.h"
-#include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "compat.h"
 #include "job_table.h"
 #include "miscadmin.h"
-#include "rewrite/prs2lock.h"
-#include "rewrite/rewriteDefine.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
@@ -38,16 +29,6 @@
 #include "utils/memutils.h"
 #include "utils/rls.h"
 #include "utils/syscache.h"
-#include "utils/typcache.h"
-
-#define TL_STATUS_COLUMN	"status"
-#define TL_SID_COLUMN		"sid"
-
-static const char *const status_values[TL_JOB_STATUS_COUNT] = {
-	[TL_JOB_READY] = "0",
-	[TL_JOB_CLAIMED] = "2",
-	[TL_JOB_DONE] = "1",
-};
 
 typedef struct TlTableEntry
 {
@@ -58,19 +39,17 @@ typedef struct TlTableEntry
 static HTAB *tables = NULL;
 static TlJobTableInfo *retired = NULL;
 
+/*
+ * The table that is being described, and whether a change of it was heard of
+ * meanwhile: our lock keeps off changes of the table, but not of settings.
+ */
+static Oid	describing = InvalidOid;
+static bool describing_changed;
+
 static void on_relation_change(Datum arg, Oid relation);
 static void on_catalog_change(Datum arg, int cacheid, uint32 hashvalue);
 static void check_rights(Oid relation);
-static void check_rules(Relation rel);
 static void free_retired(void);
-static TlJobTableInfo *describe_table(Oid relation);
-static void describe_columns(TlJobTableInfo *info, Relation rel);
-static void describe_column(Relation rel, AttrNumber attnum,
-							TlJobColumn *column, const char *alias);
-static void describe_order(TlJobTableInfo *info, Oid collation);
-static void describe_statuses(TlJobTableInfo *info);
-static void describe_storage(TlJobTableInfo *info, Relation rel);
-static char *operator_name(Oid operator);
 
 TlJobTableInfo *
 tl_job_table(Oid relation)
@@ -110,7 +89,12 @@ tl_job_table(Oid relation)
 		entry->info = NULL;
 	}
 	free_retired();
-	entry->info = describe_table(relation);
+	describing = relation;
+	describing_changed = false;
+	entry->info = tl_job_describe(relation);
+	entry->info->valid = !describing_changed;
+	describing = InvalidOid;
+	MemoryContextSetParent(entry->info->context, TopMemoryContext);
 	return entry->info;
 }
 
@@ -120,6 +104,8 @@ on_relation_change(Datum arg, Oid relation)
 	HASH_SEQ_STATUS status;
 	TlTableEntry *entry;
 
+	if (!OidIsValid(relation) || relation == describing)
+		describing_changed = true;
 	hash_seq_init(&status, tables);
 	while ((entry = hash_seq_search(&status)) != NULL)
 		if (entry->info &&
@@ -178,333 +164,6 @@ tl_job_row_security(const TlJobTableInfo *info)
 {
 	return info->row_security &&
 		check_enable_rls(info->relation, InvalidOid, true) == RLS_ENABLED;
-}
-
-/*
- * Describing a table
- */
-
-static TlJobTableInfo *
-describe_table(Oid relation)
-{
-	Relation	rel;
-	MemoryContext context;
-	MemoryContext oldcontext;
-	TlJobTableInfo *info;
-	char		relkind = get_rel_relkind(relation);
-
-	if (relkind == '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relation),
-				 errhint("It may have been dropped a moment ago.")));
-	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("cannot claim jobs from relation \"%s\"",
-						get_rel_name(relation)),
-				 errdetail_relkind_not_supported(relkind),
-				 errhint("Claim from the table that the rows are stored in.")));
-
-	rel = table_open(relation, NoLock);
-	check_rules(rel);
-
-	/* Made ready aside, so that an error leaves nothing behind. */
-	context = AllocSetContextCreate(CurrentMemoryContext,
-									"tokenlock job table",
-									ALLOCSET_SMALL_SIZES);
-	oldcontext = MemoryContextSwitchTo(context);
-	info = palloc0(sizeof(TlJobTableInfo));
-	info->relation = relation;
-	info->context = context;
-	info->row_type = rel->rd_rel->reltype;
-	info->name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)),
-											RelationGetRelationName(rel));
-	info->partitioned = relkind == RELKIND_PARTITIONED_TABLE;
-	info->row_security = rel->rd_rel->relrowsecurity;
-	describe_columns(info, rel);
-	describe_statuses(info);
-	describe_storage(info, rel);
-
-	/*
-	 * The key holds for the table alone, not for tables that inherit from it:
-	 * leave their rows out.
-	 */
-	info->from = psprintf("%s%s AS %s", info->partitioned ? "" : "ONLY ",
-						  info->name, info->alias);
-	table_close(rel, NoLock);
-
-	MemoryContextSwitchTo(oldcontext);
-	MemoryContextSetParent(context, TopMemoryContext);
-	info->valid = true;
-	return info;
-}
-
-/*
- * A rule that puts something else in the place of an UPDATE would have us
- * hand out jobs that stay as they were.
- */
-static void
-check_rules(Relation rel)
-{
-	RuleLock   *rules = rel->rd_rules;
-
-	for (int i = 0; rules && i < rules->numLocks; i++)
-		if (rules->rules[i]->event == CMD_UPDATE &&
-			rules->rules[i]->isInstead &&
-			rules->rules[i]->enabled != RULE_DISABLED)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot claim jobs from table \"%s\"",
-							RelationGetRelationName(rel)),
-					 errdetail("It has an ON UPDATE DO INSTEAD rule."),
-					 errhint("Use a trigger in place of the rule.")));
-}
-
-static AttrNumber
-require_column(Relation rel, const char *name)
-{
-	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
-
-	if (attnum <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("cannot claim jobs from table \"%s\"",
-						RelationGetRelationName(rel)),
-				 errdetail("It has no column \"%s\".", name),
-				 errhint("A job table needs a primary key of one column and columns \"%s\" and \"%s\".",
-						 TL_STATUS_COLUMN, TL_SID_COLUMN)));
-	return attnum;
-}
-
-/* The primary key's column, and its index. */
-static AttrNumber
-key_column(Relation rel, Oid *index)
-{
-	Oid			constraint;
-	Bitmapset  *columns = get_primary_key_attnos(RelationGetRelid(rel), true,
-												 &constraint);
-
-	if (bms_membership(columns) != BMS_SINGLETON)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot claim jobs from table \"%s\"",
-						RelationGetRelationName(rel)),
-				 columns == NULL ?
-				 errdetail("It has no primary key.") :
-				 errdetail("Its primary key has several columns."),
-				 errhint("A job table needs a primary key of one column and columns \"%s\" and \"%s\".",
-						 TL_STATUS_COLUMN, TL_SID_COLUMN)));
-	*index = get_constraint_index(constraint);
-	return bms_singleton_member(columns) + FirstLowInvalidHeapAttributeNumber;
-}
-
-/* A name for the table's rows that is none of its columns'. */
-static char *
-choose_alias(Relation rel)
-{
-	char	   *alias = pstrdup("job");
-
-	while (get_attnum(RelationGetRelid(rel), alias) != InvalidAttrNumber)
-		alias = psprintf("%s_", alias);
-	return alias;
-}
-
-static void
-describe_columns(TlJobTableInfo *info, Relation rel)
-{
-	AttrNumber	id = key_column(rel, &info->key_index);
-	AttrNumber	status = require_column(rel, TL_STATUS_COLUMN);
-	AttrNumber	sid = require_column(rel, TL_SID_COLUMN);
-	Bitmapset  *keys;
-
-	if (id == status || id == sid)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot claim jobs from table \"%s\"",
-						RelationGetRelationName(rel)),
-				 errdetail("A claim would change its primary key."),
-				 errhint("A job table needs a primary key of one column and columns \"%s\" and \"%s\".",
-						 TL_STATUS_COLUMN, TL_SID_COLUMN)));
-	info->alias = choose_alias(rel);
-	describe_column(rel, id, &info->id, info->alias);
-	describe_column(rel, status, &info->status, info->alias);
-	describe_column(rel, sid, &info->sid, info->alias);
-	describe_order(info, TupleDescAttr(RelationGetDescr(rel), id - 1)->attcollation);
-	info->sid_may_be_null =
-		!TupleDescAttr(RelationGetDescr(rel), sid - 1)->attnotnull;
-
-	/*
-	 * An update of a column in a unique index that a foreign key could refer
-	 * to locks the row more strongly than others, so it is to be locked like
-	 * that to begin with.
-	 */
-	keys = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_KEY);
-	info->strong_lock =
-		bms_is_member(status - FirstLowInvalidHeapAttributeNumber, keys) ||
-		bms_is_member(sid - FirstLowInvalidHeapAttributeNumber, keys);
-}
-
-static void
-describe_column(Relation rel, AttrNumber attnum, TlJobColumn *column,
-				const char *alias)
-{
-	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(rel),
-												attnum - 1);
-	TypeCacheEntry *type;
-	Oid			function;
-	bool		is_varlena;
-
-	column->attnum = attnum;
-	column->raw_name = pstrdup(NameStr(attribute->attname));
-	column->target = pstrdup(quote_identifier(column->raw_name));
-	column->name = psprintf("%s.%s", alias, column->target);
-	column->typmod = attribute->atttypmod;
-	column->type = getBaseTypeAndTypmod(attribute->atttypid, &column->typmod);
-	type = lookup_type_cache(column->type, TYPECACHE_EQ_OPR);
-	if (!OidIsValid(type->eq_opr))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("cannot claim jobs from table \"%s\"",
-						RelationGetRelationName(rel)),
-				 errdetail("Type %s of column \"%s\" has no equality operator.",
-						   format_type_be(column->type), column->raw_name),
-				 errhint("Use a type that can be compared.")));
-	column->len = type->typlen;
-	column->byval = type->typbyval;
-	/* with a typmod of -1, or "character" would be cut to one letter */
-	column->type_name = format_type_extended(column->type, -1,
-											 FORMAT_TYPE_TYPEMOD_GIVEN |
-											 FORMAT_TYPE_FORCE_QUALIFY);
-	column->equals = operator_name(type->eq_opr);
-	getTypeInputInfo(column->type, &function, &column->input_param);
-	fmgr_info_cxt(function, &column->input, CurrentMemoryContext);
-	getTypeOutputInfo(column->type, &function, &is_varlena);
-	fmgr_info_cxt(function, &column->output, CurrentMemoryContext);
-}
-
-static void
-describe_order(TlJobTableInfo *info, Oid collation)
-{
-	TypeCacheEntry *type = lookup_type_cache(info->id.type,
-											 TYPECACHE_BTREE_OPFAMILY |
-											 TYPECACHE_CMP_PROC);
-	Oid			operators[BTMaxStrategyNumber + 1];
-
-	for (int i = 1; i <= BTMaxStrategyNumber; i++)
-		operators[i] = OidIsValid(type->btree_opf) ?
-			get_opfamily_member(type->btree_opf, type->btree_opintype,
-								type->btree_opintype, i) : InvalidOid;
-	info->key_array_type = get_array_type(info->id.type);
-	if (!OidIsValid(operators[BTGreaterStrategyNumber]) ||
-		!OidIsValid(type->cmp_proc) || !OidIsValid(info->key_array_type))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("cannot claim jobs from table with a key of type %s",
-						format_type_be(info->id.type)),
-				 errhint("Use a key of a type that has a sort order and arrays.")));
-
-	info->less_equal = operator_name(operators[BTLessEqualStrategyNumber]);
-	info->greater = operator_name(operators[BTGreaterStrategyNumber]);
-	info->greater_equal = operator_name(operators[BTGreaterEqualStrategyNumber]);
-	info->key.stamp.type = info->id.type;
-	info->key.stamp.collation = collation;
-	info->key.len = type->typlen;
-	info->key.byval = type->typbyval;
-	info->key.align = type->typalign;
-	fmgr_info_cxt(type->cmp_proc, &info->key.compare, CurrentMemoryContext);
-}
-
-/* Say more about an error of the status type's input function. */
-static void
-status_context(void *arg)
-{
-	TlJobTableInfo *info = arg;
-
-	errhint("Column \"%s\" of a job table needs a type that has the values '%s' (ready), '%s' (claimed) and '%s' (done).",
-			TL_STATUS_COLUMN, status_values[TL_JOB_READY],
-			status_values[TL_JOB_CLAIMED], status_values[TL_JOB_DONE]);
-	errcontext("values of column \"%s\" of job table %s",
-			   TL_STATUS_COLUMN, info->name);
-}
-
-/*
- * The values of the status column.  A value that the type does not know is an
- * error of its input function.
- */
-static void
-describe_statuses(TlJobTableInfo *info)
-{
-	TlJobColumn *column = &info->status;
-	ErrorContextCallback callback;
-
-	callback.callback = status_context;
-	callback.arg = info;
-	callback.previous = error_context_stack;
-	error_context_stack = &callback;
-	for (int i = 0; i < TL_JOB_STATUS_COUNT; i++)
-	{
-		info->literals[i] = psprintf("'%s'::%s", status_values[i],
-									 column->type_name);
-		info->statuses[i] = InputFunctionCall(&column->input,
-											  unconstify(char *, status_values[i]),
-											  column->input_param,
-											  column->typmod);
-	}
-	error_context_stack = callback.previous;
-}
-
-/* Where the rows are: the table itself, or its partitions. */
-static void
-describe_storage(TlJobTableInfo *info, Relation rel)
-{
-	ListCell   *cell;
-
-	info->stamp.key = info->key.stamp;
-	info->heap = true;
-	if (!info->partitioned)
-	{
-		info->leaves = list_make1_oid(info->relation);
-		info->stamp.storage = rel->rd_rel->relfilenode;
-		info->heap = rel->rd_tableam == GetHeapamTableAmRoutine();
-		return;
-	}
-
-	info->leaves = find_all_inheritors(info->relation, AccessShareLock, NULL);
-	foreach(cell, info->leaves)
-	{
-		Relation	leaf = table_open(lfirst_oid(cell), NoLock);
-
-		if (leaf->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
-			info->leaves = foreach_delete_current(info->leaves, cell);
-		else
-		{
-			if (leaf->rd_tableam != GetHeapamTableAmRoutine())
-				info->heap = false;
-			info->stamp.storage =
-				hash_combine(info->stamp.storage,
-							 hash_combine(lfirst_oid(cell),
-										  leaf->rd_rel->relfilenode));
-		}
-		table_close(leaf, NoLock);
-	}
-}
-
-static char *
-operator_name(Oid operator)
-{
-	HeapTuple	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(operator));
-	Form_pg_operator form;
-	char	   *name;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for operator %u", operator);
-	form = (Form_pg_operator) GETSTRUCT(tuple);
-	name = psprintf("OPERATOR(%s.%s)",
-					quote_identifier(get_namespace_name(form->oprnamespace)),
-					NameStr(form->oprname));
-	ReleaseSysCache(tuple);
-	return name;
 }
 
 /*

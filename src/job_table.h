@@ -12,9 +12,11 @@
 #define TOKENLOCK_JOB_TABLE_H
 
 #include "job_key.h"
+#include "job_settings.h"
 #include "shmem.h"
 
 #include "executor/spi.h"
+#include "lib/stringinfo.h"
 #include "storage/itemptr.h"
 #include "storage/lock.h"
 
@@ -30,21 +32,35 @@ typedef struct TlJobColumn
 	int16		len;
 	bool		byval;
 	char	   *type_name;		/* qualified */
+	char	   *cut_type_name;	/* a cast to it cuts what is too long */
 	char	   *equals;			/* OPERATOR(..) of equality */
 	FmgrInfo	input;
 	Oid			input_param;
 	FmgrInfo	output;
 } TlJobColumn;
 
-/* What a job can be; also what a statement sets it to. */
+/* What a job can be. */
 typedef enum TlJobStatus
 {
 	TL_JOB_READY,
 	TL_JOB_CLAIMED,
-	TL_JOB_DONE
+	TL_JOB_DONE,
+	TL_JOB_FAILED				/* literals has none where it was not set */
 } TlJobStatus;
 
-#define TL_JOB_STATUS_COUNT	(TL_JOB_DONE + 1)
+#define TL_JOB_STATUS_COUNT	(TL_JOB_FAILED + 1)
+
+/* What is done to rows that are locked. */
+typedef enum TlJobChange
+{
+	TL_CHANGE_CLAIM,			/* counts an attempt */
+	TL_CHANGE_FINISH,
+	TL_CHANGE_RELEASE,			/* back to ready, the attempt given back */
+	TL_CHANGE_RECOVER,			/* back to ready, the attempt spent */
+	TL_CHANGE_USED_UP			/* to failed, as all attempts are spent */
+} TlJobChange;
+
+#define TL_JOB_CHANGE_COUNT	(TL_CHANGE_USED_UP + 1)
 
 typedef struct TlJobPlan
 {
@@ -63,12 +79,14 @@ typedef struct TlJobListPlan
 
 /*
  * What identifies a state of the table in which positions in it mean the
- * same.  A table that was truncated begins anew.
+ * same.  A table that was truncated, or is to be read differently, begins
+ * anew.
  */
 typedef struct TlJobStamp
 {
 	TlKeyStamp	key;
 	Oid			storage;		/* file number, or digest of the partitions */
+	uint32		settings;		/* digest of what decides which rows are ready */
 } TlJobStamp;
 
 /* A job table.  Lives until the table is changed; not to be kept. */
@@ -85,14 +103,27 @@ typedef struct TlJobTableInfo
 	char	   *from;			/* the same as it stands in FROM, with alias */
 	char	   *alias;
 	bool		partitioned;
+	bool		moving;			/* an update can move rows between partitions */
 	bool		row_security;	/* has policies */
 	bool		heap;			/* what the look behind can read */
 	bool		sid_may_be_null;
 	bool		strong_lock;	/* an update changes a key: lock for it */
-	Oid			key_index;
+	bool		keyed;			/* a row that is ready stays so, and the order
+								 * is the key's: so there can be a position */
+	bool		run_at_may_be_null;
+	bool		paused;			/* nothing is handed out */
+	TlTime		ttl;			/* of its workers; 0: tokenlock.job_ttl */
+	Oid			key_index;		/* has the id first; InvalidOid: none does */
 	TlJobColumn id;
 	TlJobColumn status;
 	TlJobColumn sid;
+	TlJobColumn run_at;			/* attnum is 0 if there is none */
+	char	   *order;			/* what stands behind ORDER BY */
+	bool		own_order;		/* it is not the key's */
+	char	   *ready_when;		/* NULL if there is no condition */
+	TlJobColumn attempts;		/* attnum is 0 if there is none */
+	int64		max_attempts;	/* 0: no limit */
+	TlJobColumn error;			/* attnum is 0 if there is none */
 	TlKeyType	key;
 	Oid			key_array_type;
 	char	   *less_equal;		/* operators of the key's order */
@@ -105,7 +136,9 @@ typedef struct TlJobTableInfo
 
 	TlJobPlan	find[2][3][2][2];	/* see TlJobFind: owned, lower, upper, wait */
 	TlJobPlan	count[2];		/* with range or not */
-	TlJobPlan	set[TL_JOB_STATUS_COUNT];
+	TlJobPlan	set[TL_JOB_CHANGE_COUNT];
+	TlJobPlan	fail[2][2];		/* give up or not, retry_in or not */
+	TlJobPlan	sort;
 	TlJobListPlan *lists;
 } TlJobTableInfo;
 
@@ -114,6 +147,27 @@ typedef struct TlJobTableInfo
  * the error if it cannot be claimed from, or the caller may not update it.
  */
 extern TlJobTableInfo *tl_job_table(Oid relation);
+
+/*
+ * Find out about a table, in a memory context that is a child of the current
+ * one (job_describe.c, and so are the following).
+ */
+extern TlJobTableInfo *tl_job_describe(Oid relation);
+
+/* Raise the error of a relation that jobs cannot be in. */
+extern void tl_job_check_kind(Oid relation);
+
+/*
+ * Raise the error that a claim would raise, with the settings as they are.
+ * The caller must hold a lock on the table.
+ */
+extern void tl_job_table_check(Oid relation);
+
+/* The column of a primary key that has only one; else InvalidAttrNumber. */
+extern AttrNumber tl_job_primary_key(Oid relation);
+
+/* What settings are when the owner has said nothing; NULL: depends. */
+extern const char *tl_job_default(TlJobSetting setting);
 
 /* Does row security apply to the current role? */
 extern bool tl_job_row_security(const TlJobTableInfo *info);
@@ -135,6 +189,7 @@ extern void tl_job_free_plans(TlJobTableInfo *info);
 typedef struct TlJobRow
 {
 	ItemPointerData tid;		/* not used in partitioned tables */
+	bool		used_up;		/* it may not be handed out any more */
 	Datum		id;
 } TlJobRow;
 
@@ -145,7 +200,10 @@ typedef struct TlJobRows
 	int			allocated;
 } TlJobRows;
 
-/* Which rows to find, in the order of the key. */
+/*
+ * Which rows to find: in the table's order, or, when locked ones are waited
+ * for, in the key's.
+ */
 typedef enum TlJobLower
 {
 	TL_LOWER_NONE,
@@ -168,17 +226,54 @@ typedef struct TlJobFind
 extern int64 tl_job_find(TlJobTableInfo *info, const TlJobFind *find,
 						 TlJobRows *rows);
 
+/* Put rows that are locked, from one to before another, in the table's order. */
+extern void tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from,
+						int to);
+
+/* Prepare the statements that depend on settings, to see whether they can be. */
+extern void tl_job_check_statements(TlJobTableInfo *info);
+
+/* Append the condition for ready rows; the parameter is the present time. */
+extern void tl_job_append_ready(StringInfo buf, const TlJobTableInfo *info,
+								int time_param);
+
+/*
+ * Names in ready_when mean the same for all callers, so a statement that has
+ * it is prepared and run with a search_path of its own.  To be ended with what
+ * the first one returned.
+ */
+extern int	tl_job_begin_path(const TlJobTableInfo *info);
+extern void tl_job_end_path(int level);
+
 /* How many rows the sid has, in a range or (NULL) at all. */
 extern int64 tl_job_count(TlJobTableInfo *info, Datum sid,
 						  const TlRange *range);
 
 /*
- * Set the status and sid of rows that are locked, from the n-th on.  The
- * rows as they are then go to *changed, in the order of *rows; those that a
- * trigger has suppressed are not among them.  Returns how many there are.
+ * Change rows that are locked.  With a claim, the rows as they are then go to
+ * *changed, in the order of *rows; those that a trigger has suppressed are not
+ * among them.  Returns how many there are.
  */
-extern int64 tl_job_set(TlJobTableInfo *info, TlJobStatus status, Datum sid,
+extern int64 tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
 						const TlJobRows *rows, HeapTupleHeader *changed);
+
+/* How jobs fail. */
+typedef struct TlJobFailure
+{
+	text	   *error;			/* NULL: none */
+	bool		give_up;		/* do not try again */
+	Interval   *retry_in;		/* NULL: longer with each attempt */
+} TlJobFailure;
+
+/*
+ * Set rows that are locked to ready, due later, or to failed.  Returns how
+ * many there are.
+ */
+extern int64 tl_job_fail(TlJobTableInfo *info, const TlJobFailure *failure,
+						 const TlJobRows *rows);
+
+/* Raise the error if the table has no value for failed jobs. */
+extern void tl_job_require_failed(TlJobTableInfo *info);
 
 /*
  * Set rows of the sid that are in a list of ids to done.  Returns how many

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * job_views.c
- *	  The function behind the view job_workers.
+ *	  The functions behind the views job_workers and job_tables.
  *
- * As in views.c, rows are copied with one worker locked at a time, and turned
- * into tuples afterwards.
+ * As in views.c, rows are copied with one entry locked at a time, and turned
+ * into tuples afterwards.  Job tables themselves are neither locked nor read.
  *
  * Copyright (c) 2026, the tokenlock authors
  *
@@ -16,12 +16,16 @@
 #include "clock.h"
 #include "describe.h"
 #include "funcapi.h"
+#include "job_position.h"
+#include "job_settings.h"
+#include "job_table.h"
 #include "job_worker.h"
 #include "session.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
 PG_FUNCTION_INFO_V1(tokenlock_job_workers);
+PG_FUNCTION_INFO_V1(tokenlock_job_tables);
 
 typedef struct TlWorkerRow
 {
@@ -114,6 +118,135 @@ tokenlock_job_workers(PG_FUNCTION_ARGS)
 		if (!nulls[5])
 			values[5] = TimestampTzGetDatum(tl_time_to_timestamptz(row->expires));
 		values[6] = BoolGetDatum(row->live);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
+							 values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* A job table in use. */
+typedef struct TlTableRow
+{
+	Oid			relation;
+	uint64		events[TL_JOB_EVENT_COUNT];
+} TlTableRow;
+
+typedef struct TlTableRows
+{
+	TlTableRow *rows;
+	int			n;
+	int			allocated;
+} TlTableRows;
+
+static TlTableRow *
+add_table(TlTableRows *rows, Oid relation)
+{
+	TlTableRow *row;
+
+	if (rows->n == rows->allocated)
+	{
+		rows->allocated *= 2;
+		rows->rows = repalloc_huge(rows->rows,
+								   rows->allocated * sizeof(TlTableRow));
+	}
+	row = &rows->rows[rows->n++];
+	memset(row, 0, sizeof(TlTableRow));
+	row->relation = relation;
+	return row;
+}
+
+/* Allocates with the entry locked; an error there drops the lock. */
+static void
+copy_table(const TlJobTable *table, void *arg)
+{
+	TlTableRow *row = add_table(arg, table->key.relation);
+
+	memcpy(row->events, table->events, sizeof(row->events));
+}
+
+static bool
+is_listed(const TlTableRows *rows, Oid relation)
+{
+	for (int i = 0; i < rows->n; i++)
+		if (rows->rows[i].relation == relation)
+			return true;
+	return false;
+}
+
+/* Put in what holds for settings that the owner has not made. */
+static void
+fill_in_defaults(Oid relation, TlJobSettings *settings)
+{
+	AttrNumber	key = tl_job_primary_key(relation);
+
+	if (settings->isnull[TL_SET_ID_COLUMN] && key != InvalidAttrNumber)
+	{
+		settings->values[TL_SET_ID_COLUMN] =
+			CStringGetTextDatum(get_attname(relation, key, false));
+		settings->isnull[TL_SET_ID_COLUMN] = false;
+	}
+	for (int i = 0; i < TL_SET_COUNT; i++)
+		if (settings->isnull[i] && tl_job_default(i))
+		{
+			settings->values[i] = CStringGetTextDatum(tl_job_default(i));
+			settings->isnull[i] = false;
+		}
+	if (settings->isnull[TL_SET_TTL])
+	{
+		Interval   *ttl = palloc0(sizeof(Interval));
+
+		ttl->time = (TlTime) tl_job_ttl * 1000;
+		settings->values[TL_SET_TTL] = IntervalPGetDatum(ttl);
+		settings->isnull[TL_SET_TTL] = false;
+	}
+	if (settings->isnull[TL_SET_PAUSED])
+	{
+		settings->values[TL_SET_PAUSED] = BoolGetDatum(false);
+		settings->isnull[TL_SET_PAUSED] = false;
+	}
+}
+
+/*
+ * tokenlock_job_tables() returns setof (job_table regclass, the settings in
+ * the order of TlJobSetting, claimed bigint, finished bigint,
+ * taken_over bigint, handed_again bigint)
+ */
+Datum
+tokenlock_job_tables(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	TlTableRows rows;
+	List	   *set;
+	ListCell   *cell;
+
+	tl_session_attach();
+	InitMaterializedSRF(fcinfo, 0);
+	rows.n = 0;
+	rows.allocated = 64;
+	rows.rows = palloc(rows.allocated * sizeof(TlTableRow));
+	tl_position_visit(copy_table, &rows);
+	set = tl_settings_tables();
+	foreach(cell, set)
+		if (!is_listed(&rows, lfirst_oid(cell)))
+			add_table(&rows, lfirst_oid(cell));
+
+	for (int i = 0; i < rows.n; i++)
+	{
+		TlTableRow *row = &rows.rows[i];
+		TlJobSettings settings;
+		Datum		values[1 + TL_SET_COUNT + TL_JOB_EVENT_COUNT];
+		bool		nulls[1 + TL_SET_COUNT + TL_JOB_EVENT_COUNT] = {0};
+
+		/* the table may have been dropped */
+		if (get_rel_name(row->relation) == NULL)
+			continue;
+		tl_settings_read(row->relation, &settings);
+		fill_in_defaults(row->relation, &settings);
+		values[0] = ObjectIdGetDatum(row->relation);
+		memcpy(values + 1, settings.values, sizeof(settings.values));
+		memcpy(nulls + 1, settings.isnull, sizeof(settings.isnull));
+		for (int j = 0; j < TL_JOB_EVENT_COUNT; j++)
+			values[1 + TL_SET_COUNT + j] = Int64GetDatum(row->events[j]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
 							 values, nulls);
 	}

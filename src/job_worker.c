@@ -79,7 +79,10 @@ enter(const TlKey *key, bool *found)
 static TlTime
 ttl_of(const TlWorker *worker)
 {
-	return worker->ttl != 0 ? worker->ttl : (TlTime) tl_job_ttl * 1000;
+	if (worker->ttl != 0)
+		return worker->ttl;
+	return worker->table_ttl != 0 ? worker->table_ttl :
+		(TlTime) tl_job_ttl * 1000;
 }
 
 static void
@@ -109,8 +112,8 @@ tl_worker_range(const TlWorkerState *state, const TlKeyType *type)
 }
 
 void
-tl_worker_call(const TlKey *key, TlWorkerCall call, TlTime ttl, bool open,
-			   TlWorkerState *state)
+tl_worker_call(const TlKey *key, TlWorkerCall call, TlTime ttl,
+			   TlTime table_ttl, bool open, TlWorkerState *state)
 {
 	bool		found;
 	TlWorker   *worker = enter(key, &found);
@@ -131,6 +134,7 @@ tl_worker_call(const TlKey *key, TlWorkerCall call, TlTime ttl, bool open,
 	state->lapsed = false;
 	if (ttl != 0)
 		worker->ttl = ttl;
+	worker->table_ttl = table_ttl;
 	switch (call)
 	{
 		case TL_CALL_RENEW:
@@ -247,7 +251,7 @@ tl_worker_counted(const TlKey *key, uint64 version, int max_open, int64 n)
 
 bool
 tl_worker_found(const TlKey *key, const TlPoint *id, const TlKeyType *type,
-				TlTime seen, TlTime *expires)
+				TlTime seen, TlTime table_ttl, TlTime *expires)
 {
 	TlRange		row = {*id, *id};
 	TlRange		before;
@@ -261,7 +265,10 @@ tl_worker_found(const TlKey *key, const TlPoint *id, const TlKeyType *type,
 		bool		changed = worker->changed >= seen;
 
 		if (!found)
+		{
+			worker->table_ttl = table_ttl;
 			worker->expires = tl_time_add(tl_now(), ttl_of(worker));
+		}
 		*expires = worker->expires;
 		if (!tl_worker_may_hold(worker) && changed)
 		{

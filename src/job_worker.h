@@ -31,7 +31,8 @@ typedef struct TlWorker
 	TlKey		key;
 	Oid			role;			/* that called last; InvalidOid: none yet */
 	int			open;			/* open transactions that called for it */
-	TlTime		ttl;			/* given last; 0: tokenlock.job_ttl */
+	TlTime		ttl;			/* given last; 0: table_ttl */
+	TlTime		table_ttl;		/* when last looked at; 0: tokenlock.job_ttl */
 	TlTime		expires;
 	TlTime		look_again;		/* when dead: not to be looked for before */
 	bool		lapse_noted;	/* this lapse has been seen by a call */
@@ -83,10 +84,12 @@ extern void tl_worker_init(void);
 /*
  * A call of the worker: note a lapse, then restart the lease, and with open
  * count the transaction as one that keeps it alive.  To be called before the
- * call's first look at the table.  ttl is 0 when none is given.
+ * call's first look at the table.  ttl is 0 when none is given, table_ttl
+ * when the table has none.
  */
 extern void tl_worker_call(const TlKey *key, TlWorkerCall call, TlTime ttl,
-						   bool open, TlWorkerState *state);
+						   TlTime table_ttl, bool open,
+						   TlWorkerState *state);
 
 /* Look at a worker; false when there is none. */
 extern bool tl_worker_look(const TlKey *key, TlWorkerState *state);
@@ -118,7 +121,7 @@ extern bool tl_worker_counted(const TlKey *key, uint64 version, int max_open,
  */
 extern bool tl_worker_found(const TlKey *key, const TlPoint *id,
 							const TlKeyType *type, TlTime seen,
-							TlTime *expires);
+							TlTime table_ttl, TlTime *expires);
 
 /* For the callbacks at the end of a transaction: these cannot fail. */
 extern void tl_worker_lower(const TlKey *key, int64 n);

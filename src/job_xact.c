@@ -34,7 +34,7 @@ typedef struct TlJobNote
 	int64		n;
 	TlKeyStamp	stamp;			/* of the ranges */
 	TlRange		range;
-	bool		replaced;		/* FINISHED, RELEASED: an abort restores this */
+	bool		replaced;		/* of what gives back: an abort restores this */
 	TlRange		before;
 } TlJobNote;
 
@@ -187,7 +187,8 @@ tl_job_note_fewer(const TlKey *worker, int64 n)
 static bool
 gives_back(const TlJobNote *note)
 {
-	return note->kind == TL_NOTE_FINISHED || note->kind == TL_NOTE_RELEASED;
+	return note->kind == TL_NOTE_FINISHED ||
+		note->kind == TL_NOTE_GIVEN_UP || note->kind == TL_NOTE_RELEASED;
 }
 
 int64
@@ -243,23 +244,33 @@ settle(const TlJobNote *note, bool committed)
 	{
 		case TL_NOTE_CLAIMED:
 			if (committed)
+			{
+				tl_position_count(note->worker.relation, TL_JOBS_CLAIMED,
+								  note->n);
 				return;
+			}
 			tl_worker_lower(&note->worker, note->n);
 			tl_position_add_island(note->worker.relation, &note->range,
 								   &note->stamp);
 			break;
 		case TL_NOTE_TAKEN:
-			if (committed)
-				tl_worker_lower_dead(&note->worker, note->n, &note->range,
-									 &note->stamp);
+			if (!committed)
+				break;
+			tl_worker_lower_dead(&note->worker, note->n, &note->range,
+								 &note->stamp);
+			tl_position_count(note->worker.relation, TL_JOBS_TAKEN, note->n);
 			break;
 		case TL_NOTE_FINISHED:
+		case TL_NOTE_GIVEN_UP:
 		case TL_NOTE_RELEASED:
 			if (committed)
 				tl_worker_lower(&note->worker, note->n);
 			else if (note->replaced)
 				tl_worker_restore_range(&note->worker, &note->before,
 										&note->stamp);
+			if (committed && note->kind == TL_NOTE_FINISHED)
+				tl_position_count(note->worker.relation, TL_JOBS_FINISHED,
+								  note->n);
 			if (committed && note->kind == TL_NOTE_RELEASED)
 				tl_position_add_island(note->worker.relation, &note->range,
 									   &note->stamp);

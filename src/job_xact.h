@@ -19,6 +19,7 @@ typedef enum TlJobNoteKind
 	TL_NOTE_CLAIMED,			/* undone by an abort */
 	TL_NOTE_TAKEN,				/* from a dead worker; counts at commit */
 	TL_NOTE_FINISHED,			/* counts at commit */
+	TL_NOTE_GIVEN_UP,			/* the same, with another status */
 	TL_NOTE_RELEASED			/* counts at commit, and leaves ready rows */
 } TlJobNoteKind;
 

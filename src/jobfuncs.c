@@ -13,6 +13,7 @@
 #include "args.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "clock.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -27,6 +28,7 @@
 PG_FUNCTION_INFO_V1(tokenlock_claim_jobs);
 PG_FUNCTION_INFO_V1(tokenlock_claim_jobs_text);
 PG_FUNCTION_INFO_V1(tokenlock_finish_jobs);
+PG_FUNCTION_INFO_V1(tokenlock_fail_jobs);
 PG_FUNCTION_INFO_V1(tokenlock_release_jobs);
 PG_FUNCTION_INFO_V1(tokenlock_release_all_jobs);
 PG_FUNCTION_INFO_V1(tokenlock_renew_jobs);
@@ -129,6 +131,41 @@ tokenlock_finish_jobs(PG_FUNCTION_ARGS)
 }
 
 /*
+ * fail_jobs(job_table regclass, sid, ids, error, retry_in, give_up)
+ * returns bigint
+ */
+Datum
+tokenlock_fail_jobs(PG_FUNCTION_ARGS)
+{
+	TlJobCall	call;
+	TlJobList	list;
+	TlJobFailure failure;
+	Oid			relation;
+	text	   *sid;
+	int64		n;
+
+	tl_job_attach();
+	relation = get_table(fcinfo, 0);
+	sid = tl_arg_name(fcinfo, 1, "sid");
+	get_list(fcinfo, 2, &list);
+	failure.error = PG_ARGISNULL(3) ? NULL : PG_GETARG_TEXT_PP(3);
+	failure.retry_in = PG_ARGISNULL(4) ? NULL : PG_GETARG_INTERVAL_P(4);
+	if (failure.retry_in && tl_interval_to_time(failure.retry_in) < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("retry_in must not be negative"),
+				 errhint("Give '0' to have the jobs tried again at once, or NULL for a time that grows with the attempts.")));
+	if (PG_ARGISNULL(5))
+		tl_error_null("give_up");
+	failure.give_up = PG_GETARG_BOOL(5);
+	tl_job_begin(&call, relation, sid, TL_CALL_RETURN, 0);
+	connect_spi();
+	n = tl_job_fail_list(&call, &list, &failure);
+	SPI_finish();
+	PG_RETURN_INT64(n);
+}
+
+/*
  * release_jobs(job_table regclass, sid, ids) returns bigint
  */
 Datum
@@ -167,7 +204,7 @@ tokenlock_release_all_jobs(PG_FUNCTION_ARGS)
 	sid = tl_arg_name(fcinfo, 1, "sid");
 	tl_job_begin(&call, relation, sid, TL_CALL_RETURN, 0);
 	connect_spi();
-	n = tl_job_release_all(&call);
+	n = tl_job_release_all(&call, false);
 	SPI_finish();
 	PG_RETURN_INT64(n);
 }

@@ -1,0 +1,139 @@
+/*-------------------------------------------------------------------------
+ *
+ * job_set.c
+ *	  SQL entry points of the settings of job tables.
+ *
+ * A setting is written first, and then the table is described with it: what
+ * is wrong with it is the same error that a claim would raise, and undoes the
+ * change.  Other sessions hear of the change, when it is committed, by the
+ * invalidation message that a change of the table itself would send.
+ *
+ * Locks: ShareUpdateExclusive on the job table, so that there is one who sets
+ * at a time, while jobs are claimed.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "args.h"
+#include "catalog/pg_class.h"
+#include "clock.h"
+#include "compat.h"
+#include "fmgr.h"
+#include "job_settings.h"
+#include "job_table.h"
+#include "job_xact.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(tokenlock_job_table_set);
+PG_FUNCTION_INFO_V1(tokenlock_job_table_reset);
+
+static Oid	begin_change(FunctionCallInfo fcinfo, const char *function);
+static void check_values(const TlJobSettings *settings);
+
+/*
+ * job_table_set(job_table regclass, ...) returns void; the other arguments
+ * are the settings in the order of TlJobSetting
+ */
+Datum
+tokenlock_job_table_set(PG_FUNCTION_ARGS)
+{
+	Oid			relation = begin_change(fcinfo, "job_table_set()");
+	TlJobSettings settings;
+
+	if (PG_NARGS() != TL_SET_COUNT + 1)
+		elog(ERROR, "unexpected number of arguments: %d", PG_NARGS());
+	tl_settings_read(relation, &settings);
+	for (int i = 0; i < TL_SET_COUNT; i++)
+		if (!PG_ARGISNULL(i + 1))
+		{
+			settings.values[i] = PG_GETARG_DATUM(i + 1);
+			settings.isnull[i] = false;
+		}
+	check_values(&settings);
+	tl_settings_write(relation, &settings);
+	tl_job_table_check(relation);
+	CacheInvalidateRelcacheByRelid(relation);
+	PG_RETURN_VOID();
+}
+
+/*
+ * job_table_reset(job_table regclass, setting text) returns void
+ *
+ * What is left is not checked: to begin anew must always be possible.
+ */
+Datum
+tokenlock_job_table_reset(PG_FUNCTION_ARGS)
+{
+	Oid			relation = begin_change(fcinfo, "job_table_reset()");
+	TlJobSettings settings;
+	bool		any = false;
+
+	if (!PG_ARGISNULL(1))
+	{
+		char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(1));
+		int			which = 0;
+
+		while (which < TL_SET_COUNT &&
+			   strcmp(name, tl_setting_names[which]) != 0)
+			which++;
+		if (which == TL_SET_COUNT)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("job tables have no setting \"%s\"", name),
+					 errhint("The settings are the arguments of job_table_set.")));
+		tl_settings_read(relation, &settings);
+		settings.isnull[which] = true;
+		for (int i = 0; i < TL_SET_COUNT; i++)
+			any = any || !settings.isnull[i];
+	}
+	tl_settings_write(relation, any ? &settings : NULL);
+	CacheInvalidateRelcacheByRelid(relation);
+	PG_RETURN_VOID();
+}
+
+/* Check the caller's rights, and lock the table. */
+static Oid
+begin_change(FunctionCallInfo fcinfo, const char *function)
+{
+	Oid			relation;
+
+	tl_job_attach();
+	if (PG_ARGISNULL(0))
+		tl_error_null("job_table");
+	relation = PG_GETARG_OID(0);
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+	tl_job_check_kind(relation);
+	if (!tl_owns_relation(relation, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER,
+					   get_relkind_objtype(get_rel_relkind(relation)),
+					   get_rel_name(relation));
+	LockRelationOid(relation, ShareUpdateExclusiveLock);
+	/* it may have been dropped before we had the lock */
+	tl_job_check_kind(relation);
+	return relation;
+}
+
+/* What can be said of the values without the table. */
+static void
+check_values(const TlJobSettings *settings)
+{
+	if (!settings->isnull[TL_SET_TTL] && tl_setting_ttl(settings) <= 0)
+		tl_error_ttl();
+	if (!settings->isnull[TL_SET_MAX_ATTEMPTS] &&
+		DatumGetInt64(settings->values[TL_SET_MAX_ATTEMPTS]) <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_attempts must be positive"),
+				 errhint("Give how often a job may be handed out, or take the setting back with job_table_reset.")));
+}
