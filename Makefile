@@ -12,6 +12,7 @@ OBJS = \
 	src/describe.o \
 	src/drop.o \
 	src/fence.o \
+	src/gate.o \
 	src/grant.o \
 	src/guard.o \
 	src/job_claim.o \

@@ -23,13 +23,13 @@
 #include "commands/extension.h"
 #include "database.h"
 #include "drop.h"
+#include "gate.h"
 #include "job_settings.h"
 #include "miscadmin.h"
 #include "session.h"
 #include "shmem.h"
 #include "stats.h"
 #include "token.h"
-#include "wait.h"
 
 static object_access_hook_type prev_object_access = NULL;
 
@@ -91,8 +91,8 @@ purge_tokens(Oid database)
 	{
 		n = tl_token_purge(database, kicks, lengthof(kicks));
 		for (int i = 0; i < n; i++)
-			tl_wait_kick_head(&kicks[i].key, kicks[i].procno,
-							  kicks[i].hold_serial);
+			tl_gate_kick(&kicks[i].key, kicks[i].procno,
+						 kicks[i].hold_serial, TL_CLASS_HOLD);
 	} while (n == lengthof(kicks));
 }
 

@@ -29,6 +29,7 @@
 #include "access/xlog.h"
 #include "clock.h"
 #include "compat.h"
+#include "gate.h"
 #include "grant.h"
 #include "guard.h"
 #include "lib/ilist.h"
@@ -223,7 +224,7 @@ set_hold_lock(TlHold *hold, uint64 serial)
 static void
 drop_hold_lock(TlHold *hold)
 {
-	tl_wait_drop_hold(hold->hold_serial);
+	tl_gate_drop_hold(hold->hold_serial);
 	set_hold_lock(hold, 0);
 }
 
@@ -236,9 +237,9 @@ static void
 drop_ended_hold_lock(TlHold *hold, bool unseen)
 {
 	if (unseen && hold->hold_serial != 0)
-		tl_wait_spare_hold(hold->hold_serial);
+		tl_gate_spare_hold(hold->hold_serial);
 	else
-		tl_wait_drop_hold(hold->hold_serial);
+		tl_gate_drop_hold(hold->hold_serial);
 	set_hold_lock(hold, 0);
 }
 
@@ -315,7 +316,7 @@ static void
 give_hold_lock(TlHold *hold)
 {
 	/* a new key each time: somebody may have got the old lock just now */
-	uint64		serial = tl_wait_take_hold();
+	uint64		serial = tl_gate_take_hold();
 	TlToken    *token = tl_token_lock(&hold->key, false);
 	TlHolder   *holder = NULL;
 	TlOwner		owner;
@@ -330,7 +331,7 @@ give_hold_lock(TlHold *hold)
 	}
 	set_hold_lock(hold, holder ? serial : 0);
 	if (!holder)
-		tl_wait_drop_hold(serial);
+		tl_gate_drop_hold(serial);
 }
 
 /*
@@ -351,7 +352,7 @@ retake_lost_locks(void)
 	{
 		if (hold->hold_serial == 0)
 			continue;
-		if (tl_wait_has_hold(hold->hold_serial))
+		if (tl_gate_has_hold(hold->hold_serial))
 		{
 			hash_seq_term(&status);
 			return;
@@ -587,7 +588,7 @@ tl_session_break(const TlKey *key, uint64 fence, TlBroken *broken)
 	tl_token_unlock(token);
 
 	if (head >= 0)
-		tl_wait_kick_head(key, head, hold_serial);
+		tl_gate_kick(key, head, hold_serial, TL_CLASS_HOLD);
 	return holder != NULL;
 }
 
@@ -724,11 +725,11 @@ on_xact(XactEvent event, void *arg)
 			/* at commit, others see by now what the transaction has done */
 			tl_guard_end();
 			release_transaction_holds(InvalidSubTransactionId);
-			tl_wait_drop_spare();
+			tl_gate_drop_spare();
 			tl_stats_publish(true);
 			break;
 		case XACT_EVENT_PREPARE:
-			tl_wait_drop_spare();
+			tl_gate_drop_spare();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			tl_guard_refuse_prepare();

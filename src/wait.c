@@ -37,6 +37,7 @@
 #include "compat.h"
 #include "describe.h"
 #include "fence.h"
+#include "gate.h"
 #include "grant.h"
 #include "line.h"
 #include "miscadmin.h"
@@ -48,13 +49,6 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "wait.h"
-
-/*
- * The fourth field of our lock tags, beside the 1 and 2 of the advisory lock
- * functions; "objsubid" in pg_locks.
- */
-#define TL_CLASS_QUEUE	29761
-#define TL_CLASS_HOLD	29762
 
 /* How many waiters of its own owner a grant gets out of the line at a time. */
 #define TL_MAX_KICKS	64
@@ -79,17 +73,6 @@ static TlTime line_keep;		/* how long to keep a place it leaves */
 /* A hold lock taken for a grant that is not given yet. */
 static uint64 taken_serial = 0;
 
-/*
- * A hold lock that is kept for the next grant: nobody else has ever learned of
- * its key, so it is in nobody's way.  The lock is kept to the end of the
- * transaction, so that one which takes many tokens in turn asks the lock
- * manager once, and the key for longer: a new one each time would land in
- * other parts of the lock manager's hash tables, where nothing is in the
- * processor's cache.
- */
-static uint64 spare_serial = 0; /* 0: none */
-static bool spare_taken = false;
-
 static TlAnswer attempt(TlRequest *request, bool with_hold);
 static void keep_place(TlToken *token, TlRequest *request, TlLack *lack);
 static TlAnswer wait_once(TlWait *wait, bool *again);
@@ -104,89 +87,6 @@ static bool wait_for_hold(const TlWait *wait, uint64 serial);
 static bool take_kick(const TlWait *wait);
 static void acquire(const LOCKTAG *tag, const TlWait *wait);
 static void sleep_on_latch(TlTime until);
-static void kick_out(const TlKey *key, int procno, uint64 serial,
-					 uint16 class);
-
-static void
-set_tag(LOCKTAG *tag, uint64 serial, uint16 class)
-{
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (serial >> 32),
-						 (uint32) serial, class);
-}
-
-/*
- * Hold locks
- */
-
-static bool
-take_hold(uint64 serial)
-{
-	LOCKTAG		tag;
-
-	set_tag(&tag, serial, TL_CLASS_HOLD);
-	return LockAcquire(&tag, ExclusiveLock, true, true) !=
-		LOCKACQUIRE_NOT_AVAIL;
-}
-
-uint64
-tl_wait_take_hold(void)
-{
-	uint64		serial = spare_serial;
-	bool		taken = spare_taken;
-
-	spare_serial = 0;
-	spare_taken = false;
-	/* pg_advisory_unlock_all() may have released it meanwhile */
-	if (serial != 0 &&
-		((taken && tl_wait_has_hold(serial)) || take_hold(serial)))
-		return serial;
-	serial = tl_shmem_next_serial();
-	if (!take_hold(serial))
-		elog(ERROR, "hold lock " UINT64_FORMAT " is in use", serial);
-	return serial;
-}
-
-bool
-tl_wait_has_hold(uint64 serial)
-{
-	LOCKTAG		tag;
-
-	set_tag(&tag, serial, TL_CLASS_HOLD);
-	return tl_lock_held_by_me(&tag, ExclusiveLock);
-}
-
-void
-tl_wait_drop_hold(uint64 serial)
-{
-	LOCKTAG		tag;
-
-	if (serial == 0)
-		return;
-	set_tag(&tag, serial, TL_CLASS_HOLD);
-	/* pg_advisory_unlock_all() may have been quicker; no warning then */
-	if (tl_lock_held_by_me(&tag, ExclusiveLock))
-		LockRelease(&tag, ExclusiveLock, true);
-}
-
-void
-tl_wait_spare_hold(uint64 serial)
-{
-	if (spare_serial != 0)
-		tl_wait_drop_hold(serial);
-	else
-	{
-		spare_serial = serial;
-		spare_taken = true;
-	}
-}
-
-void
-tl_wait_drop_spare(void)
-{
-	if (spare_taken)
-		tl_wait_drop_hold(spare_serial);
-	spare_taken = false;
-}
 
 /*
  * Grants
@@ -220,7 +120,7 @@ attempt(TlRequest *request, bool with_hold)
 		 */
 		tl_fence_prepare();
 		(void) tl_token_prepare(owner->len, false);
-		taken_serial = hold_serial = with_hold ? tl_wait_take_hold() : 0;
+		taken_serial = hold_serial = with_hold ? tl_gate_take_hold() : 0;
 
 		token = tl_token_lock(&request->key,
 							  tl_shmem_has_room(TL_TABLE_TOKENS));
@@ -256,9 +156,9 @@ attempt(TlRequest *request, bool with_hold)
 		taken_serial = 0;
 
 		if (hold_serial != 0 && request->grant.hold_serial != hold_serial)
-			tl_wait_spare_hold(hold_serial);
+			tl_gate_spare_hold(hold_serial);
 		for (int i = 0; i < nkicks; i++)
-			kick_out(&request->key, kicks[i], queue_serial, TL_CLASS_QUEUE);
+			tl_gate_kick(&request->key, kicks[i], queue_serial, TL_CLASS_QUEUE);
 		if (lack == TL_LACK_RECORD)
 			tl_token_prepare(owner->len, true);
 	} while (lack != TL_LACK_NOTHING);
@@ -386,7 +286,7 @@ recover(TlWait *wait, ErrorData *error)
 				tl_grant_end(token, mine, TL_EVENT_PUT);
 			tl_token_unlock(token);
 		}
-		tl_wait_drop_hold(request->grant.hold_serial);
+		tl_gate_drop_hold(request->grant.hold_serial);
 	}
 
 	if (kicked && error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED)
@@ -423,7 +323,7 @@ wait_as_member(TlWait *wait, bool *again)
 
 	if (standing == TL_STANDING_GATE)
 	{
-		set_tag(&queue_tag, wait->queue_serial, TL_CLASS_QUEUE);
+		tl_gate_tag(&queue_tag, wait->queue_serial, TL_CLASS_QUEUE);
 		acquire(&queue_tag, wait);
 	}
 
@@ -590,7 +490,7 @@ tl_wait_abandon(void)
 void
 tl_wait_abort(void)
 {
-	tl_wait_drop_hold(taken_serial);
+	tl_gate_drop_hold(taken_serial);
 	taken_serial = 0;
 }
 
@@ -658,7 +558,7 @@ wait_for_hold(const TlWait *wait, uint64 serial)
 	volatile bool got = false;
 	LOCKTAG		tag;
 
-	set_tag(&tag, serial, TL_CLASS_HOLD);
+	tl_gate_tag(&tag, serial, TL_CLASS_HOLD);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
@@ -740,64 +640,4 @@ sleep_on_latch(TlTime until)
 	}
 	InvalidateCatalogSnapshot();
 	(void) WaitLatch(MyLatch, events, ms, tl_wait_event());
-}
-
-void
-tl_wait_kick_head(const TlKey *key, int procno, uint64 hold_serial)
-{
-	kick_out(key, procno, hold_serial, TL_CLASS_HOLD);
-}
-
-/*
- * Get a waiter out of the queue of one of our locks: its owner got the token
- * by another session, or the holder that it waits for was broken.  It was
- * marked under the token's lock.
- *
- * No latch reaches a process that sleeps in the lock manager.  But one may
- * take it off the lock's queue, as the deadlock detector does for its own
- * process.  It then gets the error of a deadlock, and knows from the mark
- * that it was none.  It may not have got as far as the queue yet: try again
- * until it has taken the mark or left the line.  Not for ever, though, as it
- * may have been stopped right there; it looks when it goes on.
- */
-static void
-kick_out(const TlKey *key, int procno, uint64 serial, uint16 class)
-{
-	PGPROC	   *proc = &ProcGlobal->allProcs[procno];
-	LOCKTAG		tag;
-	uint32		hash;
-	LWLock	   *partition_lock;
-
-	set_tag(&tag, serial, class);
-	hash = LockTagHashCode(&tag);
-	partition_lock = LockHashPartitionLock(hash);
-
-	for (int tries = 0; tries < 10000; tries++)
-	{
-		TlToken    *token = tl_token_lock(key, false);
-		TlWaiter   *waiter = token ? tl_line_waiter_of(token, procno) : NULL;
-		bool		gone = waiter == NULL || !waiter->kicked;
-		LOCK	   *lock;
-
-		if (token)
-			tl_token_unlock(token);
-		if (gone)
-			return;
-
-		LWLockAcquire(partition_lock, LW_EXCLUSIVE);
-		/* it changes under our eyes unless it is a lock of this partition */
-		lock = *(LOCK *volatile *) &proc->waitLock;
-		if (lock != NULL && memcmp(&lock->tag, &tag, sizeof(tag)) == 0 &&
-			proc->waitLock == lock &&
-			proc->waitStatus == PROC_WAIT_STATUS_WAITING)
-		{
-			RemoveFromWaitQueue(proc, hash);
-			SetLatch(&proc->procLatch);
-			gone = true;
-		}
-		LWLockRelease(partition_lock);
-		if (gone)
-			return;
-		pg_usleep(100);
-	}
 }
