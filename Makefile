@@ -21,6 +21,7 @@ OBJS = \
 	src/job_key.o \
 	src/job_look.o \
 	src/job_parse.o \
+	src/job_plan.o \
 	src/job_position.o \
 	src/job_security.o \
 	src/job_set.o \

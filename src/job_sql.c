@@ -13,11 +13,6 @@
  * nobody can move them.  In partitioned tables it goes by the key, because a
  * place does not say in which partition it is.
  *
- * Plans are made once, without parameter values, and with all but plans in
- * index order switched off.  The planner would choose differently while a
- * table is empty, and that plan would stay; and the caller's settings are
- * nothing that the speed of a queue should depend on.
- *
  * All of this needs a connection to SPI, and allocates in the memory context
  * that goes with it.
  *
@@ -28,30 +23,16 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "job_plan.h"
 #include "job_table.h"
 #include "miscadmin.h"
-#include "nodes/plannodes.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/plancache.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
-/* How often rows may move away from under one statement. */
-#define TL_MOVED_TRIES	100
-
-static void prepare(TlJobPlan *plan, const char *statement, int n,
-					Oid *types);
-static void make_plan(TlJobPlan *plan);
-static uint64 execute(TlJobPlan *plan, Datum *values, const char *nulls,
-					  int expected);
-static void execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
-						 const char *nulls);
 static void append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param);
 static void append_used_up(StringInfo buf, TlJobTableInfo *info);
 static Oid	append_listed(StringInfo buf, TlJobTableInfo *info);
@@ -59,7 +40,6 @@ static void append_lock(StringInfo buf, TlJobTableInfo *info, bool wait);
 static Datum row_array(TlJobTableInfo *info, const TlJobRows *rows);
 static void add_rows(TlJobTableInfo *info, TlJobRows *rows);
 static TlJobListPlan *list_plan(TlJobTableInfo *info, Oid array_type);
-static bool is_scan_of(TlJobPlan *plan, Oid index);
 
 /*
  * Finding
@@ -98,7 +78,7 @@ prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 	appendStringInfo(&buf, " ORDER BY %s LIMIT $4",
 					 find->wait ? info->id.name : info->order);
 	append_lock(&buf, info, find->wait);
-	prepare(plan, buf.data, lengthof(types), types);
+	tl_plan_prepare(plan, buf.data, lengthof(types), types);
 }
 
 int64
@@ -131,7 +111,7 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 		values[4] = TimestampTzGetDatum(GetCurrentTimestamp());
 	else
 		nulls[4] = 'n';
-	execute_lock(info, plan, values, nulls);
+	tl_plan_execute_lock(info, plan, values, nulls);
 	tl_job_end_path(level);
 	add_rows(info, rows);
 	return rows->n - before;
@@ -173,7 +153,7 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 			appendStringInfo(&buf, " AND %s %s $2 AND %s %s $3",
 							 info->id.name, info->greater_equal,
 							 info->id.name, info->less_equal);
-		prepare(plan, buf.data, bounded ? 3 : 1, types);
+		tl_plan_prepare(plan, buf.data, bounded ? 3 : 1, types);
 	}
 	values[0] = sid;
 	if (bounded)
@@ -181,7 +161,7 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 		values[1] = tl_point_value(&range->lo, &info->key);
 		values[2] = tl_point_value(&range->hi, &info->key);
 	}
-	execute(plan, values, NULL, SPI_OK_SELECT);
+	tl_plan_execute(plan, values, NULL, SPI_OK_SELECT);
 	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
 									SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_freetuptable(SPI_tuptable);
@@ -200,7 +180,7 @@ prepare_sort(TlJobTableInfo *info)
 					 info->id.name, info->from);
 	types[0] = append_listed(&buf, info);
 	appendStringInfo(&buf, " ORDER BY %s", info->order);
-	prepare(&info->sort, buf.data, lengthof(types), types);
+	tl_plan_prepare(&info->sort, buf.data, lengthof(types), types);
 }
 
 void
@@ -212,7 +192,7 @@ tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from, int to)
 
 	if (info->sort.plan == NULL)
 		prepare_sort(info);
-	execute(&info->sort, values, NULL, SPI_OK_SELECT);
+	tl_plan_execute(&info->sort, values, NULL, SPI_OK_SELECT);
 	add_rows(info, &sorted);
 
 	/* they are locked, so all are there */
@@ -280,7 +260,7 @@ prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobChange change)
 	if (change == TL_CHANGE_CLAIM)
 		appendStringInfo(&buf, " RETURNING %s, %s", info->id.name,
 						 info->alias);
-	prepare(plan, buf.data, lengthof(types), types);
+	tl_plan_prepare(plan, buf.data, lengthof(types), types);
 }
 
 static Datum
@@ -443,7 +423,7 @@ tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
 		prepare_set(info, plan, change);
 	values[0] = row_array(info, rows);
 	values[1] = sid;
-	n = execute(plan, values, NULL,
+	n = tl_plan_execute(plan, values, NULL,
 				change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
 				SPI_OK_UPDATE);
 	check_changed(info, rows, n);
@@ -517,7 +497,7 @@ prepare_fail(TlJobTableInfo *info, TlJobPlan *plan,
 						 info->error.cut_type_name);
 	appendStringInfoString(&buf, " WHERE ");
 	types[0] = append_listed(&buf, info);
-	prepare(plan, buf.data, lengthof(types), types);
+	tl_plan_prepare(plan, buf.data, lengthof(types), types);
 }
 
 int64
@@ -539,7 +519,7 @@ tl_job_fail(TlJobTableInfo *info, const TlJobFailure *failure,
 	if (failure->retry_in)
 		values[2] = DirectFunctionCall2(timestamptz_pl_interval, values[2],
 										IntervalPGetDatum(failure->retry_in));
-	n = execute(plan, values, nulls, SPI_OK_UPDATE);
+	n = tl_plan_execute(plan, values, nulls, SPI_OK_UPDATE);
 	check_changed(info, rows, n);
 	return n;
 }
@@ -570,9 +550,9 @@ tl_job_find_listed(TlJobTableInfo *info, Datum sid, Datum ids,
 		append_owned(&buf, info, 2);
 		appendStringInfo(&buf, " ORDER BY %s", info->id.name);
 		append_lock(&buf, info, true);
-		prepare(&list->lock, buf.data, lengthof(types), types);
+		tl_plan_prepare(&list->lock, buf.data, lengthof(types), types);
 	}
-	execute_lock(info, &list->lock, values, NULL);
+	tl_plan_execute_lock(info, &list->lock, values, NULL);
 	add_rows(info, rows);
 	return rows->n - before;
 }
@@ -604,13 +584,13 @@ tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids, Oid array_type)
 						 info->status.name, info->status.equals,
 						 info->literals[TL_JOB_CLAIMED],
 						 info->sid.name, info->sid.equals);
-		prepare(&list->finish, buf.data, lengthof(types), types);
+		tl_plan_prepare(&list->finish, buf.data, lengthof(types), types);
 	}
-	if (is_scan_of(&list->finish, info->key_index))
+	if (tl_plan_is_scan_of(&list->finish, info->key_index))
 	{
 		Datum		values[2] = {ids, sid};
 
-		return execute(&list->finish, values, NULL, SPI_OK_UPDATE);
+		return tl_plan_execute(&list->finish, values, NULL, SPI_OK_UPDATE);
 	}
 	tl_job_find_listed(info, sid, ids, array_type, &rows);
 	return tl_job_set(info, TL_CHANGE_FINISH, sid, &rows, NULL);
@@ -724,222 +704,5 @@ add_rows(TlJobTableInfo *info, TlJobRows *rows)
 		row->used_up = result->tupdesc->natts > 2 &&
 			DatumGetBool(SPI_getbinval(result->vals[i], result->tupdesc, 3,
 									   &isnull));
-	}
-}
-
-/*
- * Plans
- */
-
-static void
-prepare(TlJobPlan *plan, const char *statement, int n, Oid *types)
-{
-	SPIPlanPtr	made = SPI_prepare_cursor(statement, n, types,
-										  CURSOR_OPT_GENERIC_PLAN);
-
-	if (made == NULL)
-		elog(ERROR, "could not prepare a statement: %s",
-			 SPI_result_code_string(SPI_result));
-	if (SPI_keepplan(made) != 0)
-		elog(ERROR, "could not keep a statement");
-	plan->plan = made;
-	plan->generation = -1;
-}
-
-static void
-set_for_now(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-}
-
-int
-tl_job_begin_path(const TlJobTableInfo *info)
-{
-	int			level;
-
-	if (info->ready_when == NULL)
-		return 0;
-	level = NewGUCNestLevel();
-	set_for_now("search_path", "pg_catalog, pg_temp");
-	return level;
-}
-
-void
-tl_job_end_path(int level)
-{
-	if (level > 0)
-		AtEOXact_GUC(true, level);
-}
-
-/* Switch off what is not in index order, and what the caller has set. */
-static int
-begin_planning(void)
-{
-	int			level = NewGUCNestLevel();
-
-	set_for_now("plan_cache_mode", "auto");
-	set_for_now("enable_seqscan", "off");
-	set_for_now("enable_bitmapscan", "off");
-	set_for_now("enable_sort", "off");
-	set_for_now("enable_indexscan", "on");
-	set_for_now("enable_tidscan", "on");
-	set_for_now("jit", "off");
-	return level;
-}
-
-static CachedPlanSource *
-plan_source(TlJobPlan *plan)
-{
-	return (CachedPlanSource *) linitial(SPI_plan_get_plan_sources(plan->plan));
-}
-
-/* Is the plan there that we have made, or did somebody else plan anew? */
-static bool
-is_planned(TlJobPlan *plan)
-{
-	CachedPlanSource *source = plan_source(plan);
-
-	return source->is_valid && source->gplan && source->gplan->is_valid &&
-		source->generation == plan->generation;
-}
-
-static void
-make_plan(TlJobPlan *plan)
-{
-	int			level = begin_planning();
-	CachedPlanSource *source = plan_source(plan);
-	CachedPlan *cached;
-
-	/* it may be in use further up, so do not free it */
-	if (source->gplan)
-		source->gplan->is_valid = false;
-	cached = SPI_plan_get_cached_plan(plan->plan);
-	if (cached == NULL)
-		elog(ERROR, "could not plan a statement");
-	ReleaseCachedPlan(cached, CurrentResourceOwner);
-	plan->generation = source->generation;
-	AtEOXact_GUC(true, level);
-}
-
-/* Execute a statement; the result is in SPI_tuptable. */
-static uint64
-execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
-{
-	int			code;
-
-	if (unlikely(!is_planned(plan)))
-		make_plan(plan);
-
-	if (unlikely(plan_cache_mode == PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN))
-	{
-		int			level = begin_planning();
-
-		code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
-		AtEOXact_GUC(true, level);
-	}
-	else
-		code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
-	if (code != expected)
-		elog(ERROR, "a statement on jobs failed: %s",
-			 SPI_result_code_string(code));
-	return SPI_processed;
-}
-
-/*
- * Execute a statement that locks rows.
- *
- * Where an update moves rows between partitions, a row that was moved since the
- * statement's snapshot was taken is an error even under READ COMMITTED, as
- * its new version cannot be followed.  It was changed: look again.
- */
-static void
-execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
-			 const char *nulls)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-
-	if (!info->moving || IsolationUsesXactSnapshot())
-	{
-		execute(plan, values, nulls, SPI_OK_SELECT);
-		return;
-	}
-	for (volatile int tries = 1;; tries++)
-	{
-		volatile bool found = false;
-
-		BeginInternalSubTransaction(NULL);
-		MemoryContextSwitchTo(context);
-		PG_TRY();
-		{
-			execute(plan, values, nulls, SPI_OK_SELECT);
-			found = true;
-		}
-		PG_CATCH();
-		{
-			if (geterrcode() != ERRCODE_T_R_SERIALIZATION_FAILURE ||
-				tries == TL_MOVED_TRIES)
-				PG_RE_THROW();
-			MemoryContextSwitchTo(context);
-			FlushErrorState();
-		}
-		PG_END_TRY();
-		if (found)
-			ReleaseCurrentSubTransaction();
-		else
-			RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (found)
-			return;
-		CHECK_FOR_INTERRUPTS();
-	}
-}
-
-/* Is this an UPDATE of what a scan of that index finds, and nothing else? */
-static bool
-is_scan_of(TlJobPlan *plan, Oid index)
-{
-	PlannedStmt *statement;
-	Plan	   *child;
-
-	if (!is_planned(plan))
-		make_plan(plan);
-	if (plan_source(plan)->gplan->stmt_list == NIL)
-		return false;
-	statement = linitial_node(PlannedStmt, plan_source(plan)->gplan->stmt_list);
-	if (!IsA(statement->planTree, ModifyTable))
-		return false;
-	child = outerPlan(statement->planTree);
-	return child != NULL && IsA(child, IndexScan) &&
-		((IndexScan *) child)->indexid == index;
-}
-
-static void
-free_plan(TlJobPlan *plan)
-{
-	if (plan->plan)
-		SPI_freeplan(plan->plan);
-}
-
-void
-tl_job_free_plans(TlJobTableInfo *info)
-{
-	TlJobPlan  *find = &info->find[0][0][0][0];
-
-	for (Size i = 0; i < sizeof(info->find) / sizeof(TlJobPlan); i++)
-		free_plan(&find[i]);
-	for (Size i = 0; i < lengthof(info->count); i++)
-		free_plan(&info->count[i]);
-	for (Size i = 0; i < lengthof(info->set); i++)
-		free_plan(&info->set[i]);
-	free_plan(&info->sort);
-	for (Size i = 0; i < 4; i++)
-		free_plan(&info->fail[i / 2][i % 2]);
-	for (TlJobListPlan *list = info->lists; list; list = list->next)
-	{
-		free_plan(&list->lock);
-		free_plan(&list->finish);
 	}
 }

@@ -1,0 +1,35 @@
+/*-------------------------------------------------------------------------
+ *
+ * job_plan.h
+ *	  The plans of the statements on job tables, and executing them.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef TOKENLOCK_JOB_PLAN_H
+#define TOKENLOCK_JOB_PLAN_H
+
+#include "job_table.h"
+
+#include "executor/spi.h"
+
+/* Prepare a statement with n parameters of these types, and keep it. */
+extern void tl_plan_prepare(TlJobPlan *plan, const char *statement, int n,
+							Oid *types);
+
+/*
+ * Execute a statement; the result is in SPI_tuptable.  Raises an error unless
+ * SPI answers what is expected; returns the number of rows.
+ */
+extern uint64 tl_plan_execute(TlJobPlan *plan, Datum *values,
+							  const char *nulls, int expected);
+
+/* The same for one that locks rows, which may have moved meanwhile. */
+extern void tl_plan_execute_lock(TlJobTableInfo *info, TlJobPlan *plan,
+								 Datum *values, const char *nulls);
+
+/* Is this an UPDATE of what a scan of that index finds, and nothing else? */
+extern bool tl_plan_is_scan_of(TlJobPlan *plan, Oid index);
+
+#endif							/* TOKENLOCK_JOB_PLAN_H */
