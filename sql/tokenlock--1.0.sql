@@ -268,7 +268,7 @@ COMMENT ON VIEW token_stats_by_name IS
  * What owners of job tables have set; null is what they have not.  Written by
  * job_table_set and job_table_reset alone, as sessions hear of changes from
  * them.  Everybody may read it, so that any role that can dump the database
- * can dump it.
+ * can dump it; and the database's owner may restore it.
  */
 CREATE TABLE tokenlock_job_settings (
     job_table regclass PRIMARY KEY,
@@ -289,6 +289,20 @@ CREATE TABLE tokenlock_job_settings (
     paused boolean);
 
 GRANT SELECT ON tokenlock_job_settings TO PUBLIC;
+GRANT INSERT ON tokenlock_job_settings TO pg_database_owner;
+
+-- A dump is restored row by row; each must be of a table of one's own.
+CREATE FUNCTION tokenlock_job_settings_restored()
+RETURNS trigger
+LANGUAGE c
+AS 'MODULE_PATHNAME', 'tokenlock_job_settings_restored';
+
+COMMENT ON FUNCTION tokenlock_job_settings_restored() IS
+'trigger of tokenlock_job_settings';
+
+CREATE TRIGGER restored
+    BEFORE INSERT ON tokenlock_job_settings
+    FOR EACH ROW EXECUTE FUNCTION tokenlock_job_settings_restored();
 
 COMMENT ON TABLE tokenlock_job_settings IS
 'what was set with job_table_set; do not change it otherwise';

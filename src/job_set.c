@@ -21,6 +21,7 @@
 #include "args.h"
 #include "catalog/pg_class.h"
 #include "clock.h"
+#include "commands/trigger.h"
 #include "compat.h"
 #include "fmgr.h"
 #include "job_settings.h"
@@ -36,6 +37,7 @@
 
 PG_FUNCTION_INFO_V1(tokenlock_job_table_set);
 PG_FUNCTION_INFO_V1(tokenlock_job_table_reset);
+PG_FUNCTION_INFO_V1(tokenlock_job_settings_restored);
 
 static Oid	begin_change(FunctionCallInfo fcinfo, const char *function);
 static void check_values(const TlJobSettings *settings);
@@ -136,4 +138,31 @@ check_values(const TlJobSettings *settings)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_attempts must be positive"),
 				 errhint("Give how often a job may be handed out, or take the setting back with job_table_reset.")));
+}
+
+/*
+ * Trigger of tokenlock_job_settings before each row that is inserted, which
+ * is what restoring a dump does: job_table_set writes without it.  The owner
+ * of the database may do so, but says only how its own tables are read:
+ * settings are run by whoever claims.
+ */
+Datum
+tokenlock_job_settings_restored(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	Oid			relation;
+	bool		isnull;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) ||
+		!TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
+		elog(ERROR, "must be called as a trigger of an insert");
+	relation = DatumGetObjectId(heap_getattr(trigger->tg_trigtuple, 1,
+											 RelationGetDescr(trigger->tg_relation),
+											 &isnull));
+	if (isnull || !tl_owns_relation(relation, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be owner of a job table to restore its settings"),
+				 errhint("Restore as the owner of the table, or as a superuser.")));
+	return PointerGetDatum(trigger->tg_trigtuple);
 }
