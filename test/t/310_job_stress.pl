@@ -126,9 +126,12 @@ sub restarted
 {
 	my ($self, $sent) = @_;
 
-	# What was held until then may have been lost, if that was too late.
-	$self->let_all_go($sent) if $sent > $self->{lease};
-	$self->{late} = 1 if $self->{lease} && time > $self->{lease};
+	# What was held may have been lost before the call was carried out.
+	if (time > $self->{lease})
+	{
+		$self->let_all_go($self->{lease});
+		$self->{late} = 1 if $self->{lease};
+	}
 	$self->{lease} = $sent + $self->{ttl};
 	return;
 }
