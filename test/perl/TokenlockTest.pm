@@ -1,5 +1,6 @@
 # What the TAP tests of tokenlock share: servers that preload it, sessions on
-# them, and waiting for something to come true instead of for some time.
+# them, waiting for something to come true instead of for some time, and
+# processes that run beside the test.
 
 package TokenlockTest;
 
@@ -8,13 +9,15 @@ use warnings FATAL => 'all';
 
 use Exporter 'import';
 use PgClient;
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(new_server session until_true until_asleep until_gone
-  settled kill_session full_run answers waits between);
+  settled kill_session full_run answers waits between in_child fatal
+  children_did_well);
 
 # The switch of "script/test --full": longer runs, larger numbers.
 sub full_run { return !!$ENV{TOKENLOCK_TEST_FULL}; }
@@ -137,6 +140,56 @@ sub between
 
 	return ok($got >= $expected - 0.001 && $got <= $expected + $late, $name)
 	  || diag(sprintf 'got %.4f s, expected %.4f s', $got, $expected);
+}
+
+# Processes beside the test: what they die of reaches it by a file.
+my $last_words;
+
+# Runs code in a process of its own, and returns its number.
+sub in_child
+{
+	my ($code) = @_;
+
+	$last_words //= PostgreSQL::Test::Utils::tempdir() . '/last_words';
+	my $pid = fork // die "could not fork: $!";
+	return $pid if $pid;
+	$SIG{TERM} = 'DEFAULT';
+	eval { $code->(); 1; } or fatal($@);
+	POSIX::_exit(0);
+}
+
+# In such a process: says what is wrong, and ends it.
+sub fatal
+{
+	my ($text) = @_;
+
+	$text =~ s/\n*\z/\n/;
+	open my $fh, '>>', $last_words or POSIX::_exit(2);
+	syswrite $fh, $text;
+	close $fh;
+	POSIX::_exit(1);
+}
+
+# One test: waits for these processes, which are to end well; shows what was
+# wrong with them, and with those that somebody else has waited for.
+sub children_did_well
+{
+	my ($name, @pids) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @ends;
+
+	for my $pid (@pids)
+	{
+		waitpid $pid, 0;
+		push @ends, sprintf 'process %d: exit %d, signal %d', $pid, $? >> 8,
+		  $? & 127
+		  if $?;
+	}
+	my $words = defined $last_words && -e $last_words
+	  ? PostgreSQL::Test::Utils::slurp_file($last_words) : '';
+	unlink $last_words if $words ne '';
+	return ok(!@ends && $words eq '', $name)
+	  || diag(join "\n", @ends, $words);
 }
 
 1;

@@ -16,7 +16,6 @@ use lib "$FindBin::RealBin/../perl";
 use Fcntl;
 use List::Util qw(shuffle);
 use PgClient;
-use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -365,26 +364,6 @@ sub run
 
 package main;
 
-# In a child: leaves a message for the parent and ends.
-sub fatal
-{
-	my ($text) = @_;
-	open my $fh, '>>', "$dir/fatal";
-	syswrite $fh, "$text\n";
-	close $fh;
-	POSIX::_exit(1);
-}
-
-sub in_child
-{
-	my ($code) = @_;
-	my $pid = fork // die "could not fork: $!";
-	return $pid if $pid;
-	$SIG{TERM} = 'DEFAULT';
-	eval { $code->(); 1 } or fatal($@);
-	POSIX::_exit(0);
-}
-
 my $until = now() + $seconds;
 my $next_id = 1;
 my %child;      # pid -> id
@@ -477,10 +456,8 @@ while (now() < $until)
 }
 
 # Let all of them come to their end.
-for my $pid (keys %child, $watcher, $killer)
-{
-	waitpid $pid, 0;
-}
+children_did_well('no client met an error that it should not meet',
+	keys %child, $watcher, $killer);
 
 # A killed client was alive until then; which session it had stands in its log.
 open my $log, '>', "$dir/parent" or die $!;
@@ -496,9 +473,6 @@ for my $kill (@kills)
 	print {$log} join("\t", $at, 'parent', 'stop', $name), "\n" if $name;
 }
 close $log;
-
-ok(!-e "$dir/fatal", 'no client met an error that it should not meet')
-  or diag(PostgreSQL::Test::Utils::slurp_file("$dir/fatal"));
 
 # Afterwards all is free.
 ok( until_true(
