@@ -16,8 +16,7 @@ sub now { return clock_gettime(CLOCK_MONOTONIC); }
 # terminated.
 my $expected = qr/^(57014|55P03|57P01|08006)$/;
 
-# StressClient->new(id => N, dir => DIR, node => .., names => [..], seed => ..,
-#	until => TIME)
+# StressClient->new(id => N, dir => DIR, node => .., names => [..], seed => ..)
 sub new
 {
 	my ($class, %opt) = @_;
@@ -280,21 +279,25 @@ sub round
 	return;
 }
 
+# Runs until there is a file "over".  "begin" returns when it may.
 sub run
 {
-	my ($self) = @_;
+	my ($self, $begin) = @_;
 	srand($self->{seed});
-	while (now() < $self->{until})
+	$self->connect;
+	$begin->();
+	while (1)
 	{
-		$self->connect;
 		for (1 .. 1 + int(rand(60)))
 		{
-			last if $self->{gone} || now() >= $self->{until};
+			last if $self->{gone} || -e "$self->{dir}/over";
 			$self->round;
 		}
 		$self->note('end');
 		if (rand() < 0.5) { $self->{conn}->quit; }
 		else              { $self->{conn}->drop; }
+		last if -e "$self->{dir}/over";
+		$self->connect;
 	}
 	return;
 }
