@@ -110,8 +110,11 @@ sub attempt
 	while ($r->{queued} && !$error && !defined $fence && rand() < 0.9)
 	{
 		StressClient::pause(0.02);
-		($fence, $error) = $self->ask({ %$r, wait => rand() < 0.7 ? 0 : 0.02 });
+		my %again = (%$r, wait => rand() < 0.7 ? 0 : 0.02);
+		delete $again{keep} if rand() < 0.2;
+		($fence, $error) = $self->ask(\%again);
 		last if $self->{gone};
+		$r->{queued} = $again{queued};
 	}
 	return if $self->{gone};
 	return $self->after_error($r) if $error;
