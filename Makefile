@@ -29,6 +29,7 @@ OBJS = \
 	src/job_sql.o \
 	src/job_table.o \
 	src/job_views.o \
+	src/job_warn.o \
 	src/job_worker.o \
 	src/job_xact.o \
 	src/jobfuncs.o \

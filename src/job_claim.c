@@ -20,6 +20,7 @@
 #include "job_claim.h"
 #include "job_look.h"
 #include "job_position.h"
+#include "job_warn.h"
 #include "job_xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -148,7 +149,12 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	if (taken > 0)
 		tl_job_merge_note(&claim.info->key);
 	if (own > 0)
+	{
 		tl_position_count(claim.info->relation, TL_JOBS_AGAIN, own);
+		tl_job_warn_shared(call);
+	}
+	if (n > 0)
+		tl_job_note_got(&call->worker);
 	return n;
 }
 
