@@ -18,6 +18,7 @@ OBJS = \
 	src/job_claim.o \
 	src/job_describe.o \
 	src/job_finish.o \
+	src/job_index.o \
 	src/job_key.o \
 	src/job_look.o \
 	src/job_parse.o \

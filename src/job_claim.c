@@ -62,9 +62,8 @@ remaining(const TlClaim *claim)
 	return claim->batch - claim->rows.n;
 }
 
-int64
-tl_job_claim(TlJobCall *call, int64 batch, bool resume,
-			 HeapTupleHeader **rows)
+static int64
+claim_rows(TlJobCall *call, int64 batch, bool resume, HeapTupleHeader **rows)
 {
 	TlClaim		claim = {.call = call,.info = call->info,.batch = batch};
 	bool		sees_rows;
@@ -155,6 +154,18 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	}
 	if (n > 0)
 		tl_job_note_got(&call->worker);
+	return n;
+}
+
+int64
+tl_job_claim(TlJobCall *call, int64 batch, bool resume,
+			 HeapTupleHeader **rows)
+{
+	int64		n;
+
+	call->info->pages_read = 0;
+	n = claim_rows(call, batch, resume, rows);
+	tl_job_warn_index(call->info, n);
 	return n;
 }
 

@@ -18,4 +18,10 @@
  */
 extern void tl_job_warn_shared(const TlJobCall *call);
 
+/*
+ * A claim that has handed out n rows is about to end: warn, once in the
+ * session, when it had to read very much for lack of an index.
+ */
+extern void tl_job_warn_index(TlJobTableInfo *info, int64 n);
+
 #endif							/* TOKENLOCK_JOB_WARN_H */
