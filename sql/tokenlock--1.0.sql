@@ -478,8 +478,17 @@ AS 'MODULE_PATHNAME', 'tokenlock_job_tables';
 COMMENT ON FUNCTION tokenlock_job_tables() IS
 'rows of the view job_tables';
 
+CREATE FUNCTION tokenlock_missing_index(job_table regclass)
+RETURNS text
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_missing_index';
+
+COMMENT ON FUNCTION tokenlock_missing_index(regclass) IS
+'column missing_index of the view job_tables';
+
 CREATE VIEW job_tables AS
-    SELECT * FROM tokenlock_job_tables();
+    SELECT t.*, tokenlock_missing_index(t.job_table) AS missing_index
+    FROM tokenlock_job_tables() t;
 
 COMMENT ON VIEW job_tables IS
 'the job tables of this database, set or in use: settings in force, and what has happened since the server started';

@@ -20,6 +20,7 @@
 #include "job_claim.h"
 #include "job_look.h"
 #include "job_position.h"
+#include "job_warn.h"
 #include "job_xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -61,9 +62,8 @@ remaining(const TlClaim *claim)
 	return claim->batch - claim->rows.n;
 }
 
-int64
-tl_job_claim(TlJobCall *call, int64 batch, bool resume,
-			 HeapTupleHeader **rows)
+static int64
+claim_rows(TlJobCall *call, int64 batch, bool resume, HeapTupleHeader **rows)
 {
 	TlClaim		claim = {.call = call,.info = call->info,.batch = batch};
 	bool		sees_rows;
@@ -148,7 +148,24 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	if (taken > 0)
 		tl_job_merge_note(&claim.info->key);
 	if (own > 0)
+	{
 		tl_position_count(claim.info->relation, TL_JOBS_AGAIN, own);
+		tl_job_warn_shared(call);
+	}
+	if (n > 0)
+		tl_job_note_got(&call->worker);
+	return n;
+}
+
+int64
+tl_job_claim(TlJobCall *call, int64 batch, bool resume,
+			 HeapTupleHeader **rows)
+{
+	int64		n;
+
+	call->info->pages_read = 0;
+	n = claim_rows(call, batch, resume, rows);
+	tl_job_warn_index(call->info, n);
 	return n;
 }
 

@@ -228,7 +228,7 @@ index_on(Relation rel, AttrNumber attnum)
 		if (index->rd_index->indisvalid &&
 			index->rd_rel->relam == BTREE_AM_OID &&
 			index->rd_index->indkey.values[0] == attnum &&
-			RelationGetIndexPredicate(index) == NIL)
+			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
 			found = lfirst_oid(cell);
 		index_close(index, AccessShareLock);
 		if (OidIsValid(found))
@@ -498,7 +498,7 @@ describe_readiness(TlJobTableInfo *info, Relation rel,
 	}
 	if (ready_when)
 		info->ready_when = tl_job_parse_condition(info, ready_when);
-	info->order = order ? tl_job_parse_order(info, rel, order) : NULL;
+	info->order = tl_job_parse_order(info, rel, order);
 	info->own_order = info->order != NULL;
 	if (!info->own_order)
 		info->order = info->id.name;

@@ -71,14 +71,14 @@ tl_job_end_path(int level)
 
 /* Switch off what is not in index order, and what the caller has set. */
 static int
-begin_planning(void)
+begin_planning(const TlJobPlan *plan)
 {
 	int			level = NewGUCNestLevel();
 
 	set_for_now("plan_cache_mode", "auto");
 	set_for_now("enable_seqscan", "off");
 	set_for_now("enable_bitmapscan", "off");
-	set_for_now("enable_sort", "off");
+	set_for_now("enable_sort", plan->may_sort ? "on" : "off");
 	set_for_now("enable_indexscan", "on");
 	set_for_now("enable_tidscan", "on");
 	set_for_now("jit", "off");
@@ -104,7 +104,7 @@ is_planned(TlJobPlan *plan)
 static void
 make_plan(TlJobPlan *plan)
 {
-	int			level = begin_planning();
+	int			level = begin_planning(plan);
 	CachedPlanSource *source = plan_source(plan);
 	CachedPlan *cached;
 
@@ -130,7 +130,7 @@ tl_plan_execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
 
 	if (unlikely(plan_cache_mode == PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN))
 	{
-		int			level = begin_planning();
+		int			level = begin_planning(plan);
 
 		code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
 		AtEOXact_GUC(true, level);

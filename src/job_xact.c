@@ -44,6 +44,7 @@ typedef struct TlJobOpen
 	TlKey		worker;
 	SubTransactionId unreleased_in; /* where tl_job_note_unreleased was
 									 * called; 0: nowhere */
+	bool		got_rows;		/* it was handed some */
 } TlJobOpen;
 
 static TlJobNote *notes = NULL;
@@ -132,6 +133,16 @@ tl_job_open(const TlKey *worker)
 	open = &opens[nopens++];
 	open->worker = *worker;
 	open->unreleased_in = InvalidSubTransactionId;
+	open->got_rows = false;
+}
+
+void
+tl_job_note_got(const TlKey *worker)
+{
+	TlJobOpen  *open = find_open(worker);
+
+	if (open)
+		open->got_rows = true;
 }
 
 void
@@ -287,7 +298,8 @@ end_transaction(bool committed, bool prepared)
 	nnotes = 0;
 	for (int i = 0; i < nopens; i++)
 		tl_worker_close(&opens[i].worker, committed,
-						!committed && opens[i].unreleased_in != InvalidSubTransactionId);
+						!committed && opens[i].unreleased_in != InvalidSubTransactionId,
+						opens[i].got_rows);
 	nopens = 0;
 }
 
