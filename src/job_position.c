@@ -20,6 +20,7 @@
 
 #include "clock.h"
 #include "job_position.h"
+#include "job_turn.h"
 #include "miscadmin.h"
 
 #define job_tables()	tl_shmem_table(TL_TABLE_JOB_TABLES)
@@ -53,6 +54,7 @@ reset(TlJobTable *table, const TlJobStamp *stamp)
 	forget(table);
 	memset(&table->look, 0, sizeof(table->look));
 	table->next_lapse = 0;
+	table->turns.forget = true;
 }
 
 static TlJobTable *
@@ -82,12 +84,37 @@ enter(TlJobTableInfo *info)
 			tl_shmem_count_entry(TL_TABLE_JOB_TABLES, 1);
 			table->version = 0;
 			memset(table->events, 0, sizeof(table->events));
+			memset(&table->turns, 0, sizeof(table->turns));
 			reset(table, &info->stamp);
 		}
 	}
 	if (unlikely(memcmp(&table->stamp, &info->stamp, sizeof(TlJobStamp)) != 0))
 		reset(table, &info->stamp);
 	return table;
+}
+
+TlJobTable *
+tl_position_lock(Oid relation)
+{
+	return find(relation);
+}
+
+TlJobTable *
+tl_position_enter(TlJobTableInfo *info)
+{
+	return enter(info);
+}
+
+void
+tl_position_unlock(TlJobTable *table)
+{
+	unlock(table);
+}
+
+void
+tl_position_forget_locked(TlJobTable *table)
+{
+	forget(table);
 }
 
 static void
@@ -331,8 +358,11 @@ sweep_unused(void)
 
 	dshash_seq_init(&status, job_tables(), true);
 	while ((table = dshash_seq_next(&status)) != NULL)
-		if (table->used < now - TL_UNUSED)
+		if (table->used < now - TL_UNUSED && table->turns.owned == 0)
 		{
+			if (DsaPointerIsValid(table->turns.memory))
+				tl_shmem_free(table->turns.memory,
+							  tl_turns_size(table->turns.capacity));
 			dshash_delete_current(&status);
 			tl_shmem_count_entry(TL_TABLE_JOB_TABLES, -1);
 		}
