@@ -519,31 +519,53 @@ tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
  * Turns on offer
  */
 
-int
-tl_turn_offered(TlJobTableInfo *info, const uint64 *freed, int nfreed,
-				TlTurnRow *rows, int max)
+/* Copy those that may be tried, or only count them. */
+static int
+copy_offered(TlJobTableInfo *info, const uint64 *freed, int nfreed,
+			 TlTurn *copies, int max)
 {
-	TlTurn	   *copies = palloc(sizeof(TlTurn) * max);
-	int			me = tl_my_procno() + 1;
-	int			n = 0;
 	TlJobTable *table = enter(info);
 	TlTurns    *turns = &table->turns;
+	int			me = tl_my_procno() + 1;
+	int			n = 0;
 
 	for (int i = 0; i < nfreed && n < max; i++)
 	{
 		TlTurn	   *turn = find(turns, freed[i]);
 
-		if (turn && turn->passed && turn->value.known && !turn->offered &&
-			(turn->owner == 0 || turn->owner == me) &&
-			!TransactionIdIsValid(turn->prepared))
-			copies[n++] = *turn;
+		if (turn == NULL || !turn->passed || !turn->value.known ||
+			turn->offered || (turn->owner != 0 && turn->owner != me) ||
+			TransactionIdIsValid(turn->prepared))
+			continue;
+		if (copies)
+			copies[n] = *turn;
+		n++;
 	}
 	if (turns->n > 0)
 		for (int at = turns->first; at >= 0 && n < max;
 			 at = place(turns, at)->behind)
-			copies[n++] = *place(turns, at);
+		{
+			if (copies)
+				copies[n] = *place(turns, at);
+			n++;
+		}
 	tl_position_unlock(table);
+	return n;
+}
 
+int
+tl_turn_offered(TlJobTableInfo *info, const uint64 *freed, int nfreed,
+				TlTurnRow **found, int max)
+{
+	int			n = copy_offered(info, freed, nfreed, NULL, max);
+	TlTurn	   *copies;
+	TlTurnRow  *rows;
+
+	if (n == 0)
+		return 0;
+	copies = palloc(sizeof(TlTurn) * n);
+	n = copy_offered(info, freed, nfreed, copies, n);
+	*found = rows = palloc(sizeof(TlTurnRow) * (n + 1));
 	for (int i = 0; i < n; i++)
 	{
 		rows[i].hash = copies[i].hash;
@@ -612,31 +634,48 @@ tl_turn_look_after(TlJobTableInfo *info, int max)
 	return n;
 }
 
-void
-tl_turn_expect(TlJobTableInfo *info, Datum value, uint64 hash)
+/* Note that there are rows of this value; false when that was known. */
+static bool
+note_rows(TlJobTableInfo *info, Datum value, uint64 hash, bool now)
 {
 	for (;;)
 	{
 		TlJobTable *table = enter(info);
 		TlTurns    *turns = &table->turns;
 		TlTurn	   *turn = find(turns, hash);
+		bool		known = turn && turn->passed;
 
 		if (turn == NULL && has_room(turns, 1))
 		{
 			turn = add(turns, hash, &info->turn_type, value);
 			turn->held_until = tl_now() + TL_HELD;
 		}
-		if (turn)
+		if (turn && !(known && now))
 		{
 			turn->passed = true;
 			turn->head.known = false;
 			turn->version++;
+			if (now && turn->owner == 0 &&
+				!TransactionIdIsValid(turn->prepared))
+				offer(table, turn);
 		}
 		tl_position_unlock(table);
 		if (turn)
-			return;
+			return !known;
 		tl_turn_make_room(info, 1);
 	}
+}
+
+void
+tl_turn_expect(TlJobTableInfo *info, Datum value, uint64 hash)
+{
+	(void) note_rows(info, value, hash, false);
+}
+
+bool
+tl_turn_notice(TlJobTableInfo *info, Datum value, uint64 hash)
+{
+	return note_rows(info, value, hash, true);
 }
 
 void

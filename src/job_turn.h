@@ -94,11 +94,11 @@ extern void tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 							TlTurnReason reason, bool note);
 
 /*
- * Turns that may have come, at most max of them, and those in a list of hashes
- * which this transaction has itself set free.
+ * Turns that may have come, at most max of them: those in a list of hashes
+ * which this transaction has itself set free, and those on offer.
  */
 extern int	tl_turn_offered(TlJobTableInfo *info, const uint64 *freed,
-							int nfreed, TlTurnRow *rows, int max);
+							int nfreed, TlTurnRow **found, int max);
 
 /* What was found out about a turn on offer that nobody has taken. */
 extern void tl_turn_found(TlJobTableInfo *info, const TlTurnRow *row,
@@ -109,6 +109,12 @@ extern int	tl_turn_look_after(TlJobTableInfo *info, int max);
 
 /* Rows of this value are about to become ready. */
 extern void tl_turn_expect(TlJobTableInfo *info, Datum value, uint64 hash);
+
+/*
+ * A ready row of this value was seen where no claimer comes across it.  False
+ * when that is known.
+ */
+extern bool tl_turn_notice(TlJobTableInfo *info, Datum value, uint64 hash);
 
 /* This transaction has set these free: do not pass them by for a hint. */
 extern void tl_turn_try(TlJobTableInfo *info, const uint64 *freed, int n);

@@ -271,12 +271,11 @@ tl_turn_find_offered(TlTurnSearch *search, bool hard)
 	search->call = tl_shmem_next_serial();
 	max = (int) Min(Max(remaining(search) + TL_OFFERED / 4, TL_OFFERED),
 					TL_FETCH);
-	rows = palloc(sizeof(TlTurnRow) * max);
 	while (remaining(search) > 0)
 	{
 		int			before = search->rows->n;
 
-		n = tl_turn_offered(info, freed, nfreed, rows, max);
+		n = tl_turn_offered(info, freed, nfreed, &rows, max);
 		if (n == 0)
 			break;
 		n = find_heads(search, rows, n);
@@ -290,7 +289,6 @@ tl_turn_find_offered(TlTurnSearch *search, bool hard)
 			break;
 		nfreed = 0;
 	}
-	pfree(rows);
 }
 
 /*
@@ -299,15 +297,17 @@ tl_turn_find_offered(TlTurnSearch *search, bool hard)
 
 /* Fetch more rows of a cursor. */
 static int
-fetch(TlTurnSearch *search, Portal portal, int max, TlTurnRow *rows)
+fetch(TlTurnSearch *search, Portal portal, int max, TlTurnRow **fetched)
 {
 	TlJobTableInfo *info = search->info;
 	int			level = tl_job_begin_path(info);
+	TlTurnRow  *rows;
 	int			n;
 
 	SPI_cursor_fetch(portal, true, max);
 	tl_job_end_path(level);
 	n = (int) SPI_processed;
+	*fetched = rows = palloc(sizeof(TlTurnRow) * (n + 1));
 	for (int i = 0; i < n; i++)
 	{
 		TlTurnRow  *row = &rows[i];
@@ -330,7 +330,7 @@ tl_turn_find_ready(TlTurnSearch *search, const TlJobFind *find, Datum *last)
 {
 	TlJobTableInfo *info = search->info;
 	Portal		portal = tl_turn_open(info, find);
-	TlTurnRow  *rows = palloc(sizeof(TlTurnRow) * TL_FETCH);
+	TlTurnRow  *rows = NULL;
 	SPITupleTable *fetched = NULL;
 	bool		from_key_to_key = search->use_position ||
 		info->turn_greater == NULL;
@@ -348,8 +348,11 @@ tl_turn_find_ready(TlTurnSearch *search, const TlJobFind *find, Datum *last)
 		if (next == n)
 		{
 			if (fetched)
+			{
 				SPI_freetuptable(fetched);
-			n = fetch(search, portal, size, rows);
+				pfree(rows);
+			}
+			n = fetch(search, portal, size, &rows);
 			fetched = SPI_tuptable;
 			next = 0;
 			if (n == 0)
@@ -385,6 +388,5 @@ tl_turn_find_ready(TlTurnSearch *search, const TlJobFind *find, Datum *last)
 	if (fetched)
 		SPI_freetuptable(fetched);
 	SPI_cursor_close(portal);
-	pfree(rows);
 	return any;
 }
