@@ -131,8 +131,6 @@ tl_plan_execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
 	if (unlikely(!is_planned(plan)))
 		make_plan(plan);
 
-	if (expected != SPI_OK_SELECT)
-		tl_job_wake_begin_own();
 	if (unlikely(plan_cache_mode == PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN))
 	{
 		int			level = begin_planning();
@@ -142,8 +140,6 @@ tl_plan_execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
 	}
 	else
 		code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
-	if (expected != SPI_OK_SELECT)
-		tl_job_wake_end_own();
 	if (code != expected)
 		elog(ERROR, "a statement on jobs failed: %s",
 			 SPI_result_code_string(code));

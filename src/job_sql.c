@@ -26,6 +26,7 @@
 #include "catalog/pg_type.h"
 #include "job_plan.h"
 #include "job_table.h"
+#include "job_wait.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -203,6 +204,19 @@ tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from, int to)
 /*
  * Changing
  */
+
+/* Execute an UPDATE, which is no news for those who wait for jobs. */
+static uint64
+execute_update(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
+			   const char *nulls, int expected)
+{
+	uint64		n;
+
+	tl_job_wake_begin_own(info->relation);
+	n = tl_plan_execute(plan, values, nulls, expected);
+	tl_job_wake_end_own();
+	return n;
+}
 
 /* Begin an UPDATE with the new status; more columns are to follow. */
 static void
@@ -423,9 +437,9 @@ tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
 		prepare_set(info, plan, change);
 	values[0] = row_array(info, rows);
 	values[1] = sid;
-	n = tl_plan_execute(plan, values, NULL,
-				change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
-				SPI_OK_UPDATE);
+	n = execute_update(info, plan, values, NULL,
+					   change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
+					   SPI_OK_UPDATE);
 	check_changed(info, rows, n);
 	return change == TL_CHANGE_CLAIM ? collect_changed(info, rows, changed) :
 		(int64) n;
@@ -519,7 +533,7 @@ tl_job_fail(TlJobTableInfo *info, const TlJobFailure *failure,
 	if (failure->retry_in)
 		values[2] = DirectFunctionCall2(timestamptz_pl_interval, values[2],
 										IntervalPGetDatum(failure->retry_in));
-	n = tl_plan_execute(plan, values, nulls, SPI_OK_UPDATE);
+	n = execute_update(info, plan, values, nulls, SPI_OK_UPDATE);
 	check_changed(info, rows, n);
 	return n;
 }
@@ -590,7 +604,8 @@ tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids, Oid array_type)
 	{
 		Datum		values[2] = {ids, sid};
 
-		return tl_plan_execute(&list->finish, values, NULL, SPI_OK_UPDATE);
+		return execute_update(info, &list->finish, values, NULL,
+							  SPI_OK_UPDATE);
 	}
 	tl_job_find_listed(info, sid, ids, array_type, &rows);
 	return tl_job_set(info, TL_CHANGE_FINISH, sid, &rows, NULL);
