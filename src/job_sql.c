@@ -28,6 +28,7 @@
 #include "job_plan.h"
 #include "job_table.h"
 #include "job_turn.h"
+#include "job_wait.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -217,6 +218,19 @@ tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from, int to)
 /*
  * Changing
  */
+
+/* Execute an UPDATE, which is no news for those who wait for jobs. */
+static uint64
+execute_update(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
+			   const char *nulls, int expected)
+{
+	uint64		n;
+
+	tl_job_wake_begin_own(info->relation);
+	n = tl_plan_execute(plan, values, nulls, expected);
+	tl_job_wake_end_own();
+	return n;
+}
 
 /* Begin an UPDATE with the new status; more columns are to follow. */
 static void
@@ -437,13 +451,14 @@ tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
 		prepare_set(info, plan, change);
 	values[0] = row_array(info, rows);
 	values[1] = sid;
-	n = tl_plan_execute(plan, values, NULL,
-				change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
-				SPI_OK_UPDATE);
+	n = execute_update(info, plan, values, NULL,
+					   change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
+					   SPI_OK_UPDATE);
 	check_changed(info, rows, n);
 	return change == TL_CHANGE_CLAIM ? collect_changed(info, rows, changed) :
 		(int64) n;
 }
+
 /*
  * When a job that has failed is due again: after 5 s, twice as long with each
  * attempt, at most an hour.  More than ten times twice is more than that.
@@ -533,7 +548,7 @@ tl_job_fail(TlJobTableInfo *info, const TlJobFailure *failure,
 	if (failure->retry_in)
 		values[2] = DirectFunctionCall2(timestamptz_pl_interval, values[2],
 										IntervalPGetDatum(failure->retry_in));
-	n = tl_plan_execute(plan, values, nulls, SPI_OK_UPDATE);
+	n = execute_update(info, plan, values, nulls, SPI_OK_UPDATE);
 	check_changed(info, rows, n);
 	return n;
 }
@@ -608,9 +623,9 @@ tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids, Oid array_type,
 	{
 		Datum		values[2] = {ids, sid};
 
-		n = tl_plan_execute(&list->finish, values, NULL,
-							with_turns ? SPI_OK_UPDATE_RETURNING :
-							SPI_OK_UPDATE);
+		n = execute_update(info, &list->finish, values, NULL,
+						   with_turns ? SPI_OK_UPDATE_RETURNING :
+						   SPI_OK_UPDATE);
 		if (with_turns && n > 0)
 		{
 			*turns = palloc(sizeof(uint64) * n);

@@ -64,9 +64,8 @@ static TlWakeNote *notes = NULL;
 static int	nnotes = 0;
 static int	notes_allocated = 0;
 
-/* The statement under way is ours; how often it has fired the trigger. */
-static bool own_statement = false;
-static int	own_fired;
+/* The table that a statement of ours updates, which has yet to fire the trigger. */
+static Oid	own_update = InvalidOid;
 
 static void abandon(void);
 static void on_xact(XactEvent event, void *arg);
@@ -169,26 +168,28 @@ tl_job_wake_database(void)
 }
 
 void
-tl_job_wake_begin_own(void)
+tl_job_wake_begin_own(Oid relation)
 {
-	own_statement = true;
-	own_fired = 0;
+	own_update = relation;
 }
 
 void
 tl_job_wake_end_own(void)
 {
-	own_statement = false;
+	own_update = InvalidOid;
 }
 
 /*
- * A statement of ours fires the trigger once.  If it fires more often, then
+ * A statement of ours fires the trigger once.  If it is fired more often, then
  * triggers of the application have changed jobs, too.
  */
 bool
-tl_job_wake_is_own(void)
+tl_job_wake_is_own(Oid relation)
 {
-	return own_statement && own_fired++ == 0;
+	if (relation != own_update)
+		return false;
+	own_update = InvalidOid;
+	return true;
 }
 
 /*
@@ -208,7 +209,11 @@ tl_job_wait_join(TlJobTableInfo *info)
 	TlJobTable *table;
 
 	tl_job_wait_attach();
-	Assert(!in_line);
+	if (in_line)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot wait for jobs while this session waits for jobs already"),
+				 errhint("A trigger or function that a waiting claim runs cannot wait itself: have it claim without a wait.")));
 	learn(info);
 	table = tl_position_enter(info);
 	tl_job_line_add(&table->line);
@@ -407,7 +412,7 @@ end_transaction(bool committed)
 		if (notes[i].committed == committed)
 			tl_job_wake(notes[i].relation);
 	nnotes = 0;
-	own_statement = false;
+	own_update = InvalidOid;
 }
 
 /*
@@ -469,7 +474,7 @@ abort_subtransaction(SubTransactionId subid)
 	nnotes = kept;
 	if (in_line && line_subid == subid)
 		abandon();
-	own_statement = false;
+	own_update = InvalidOid;
 }
 
 static void

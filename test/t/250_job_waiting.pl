@@ -166,6 +166,34 @@ my @W = map { session($node, app => "w$_") } 0 .. 49;
 }
 
 #
+# Claiming and finishing wakes nobody; what triggers of the application change
+# at that does.
+#
+{
+	new_table('chain');
+	new_table('other');
+	$p->query("INSERT INTO chain VALUES (1), (2, '1'), (3)");
+	$p->query("INSERT INTO other VALUES (1, '1')");
+	$p->query("CREATE FUNCTION follow() RETURNS trigger LANGUAGE plpgsql AS
+		\$\$ BEGIN
+			UPDATE other SET status = '0' WHERE id = 1;
+			UPDATE chain SET status = '0' WHERE id = 2;
+			RETURN NULL;
+		END \$\$");
+	$p->query("CREATE TRIGGER follow AFTER UPDATE ON chain FOR EACH ROW
+		WHEN (new.id = 3 AND new.status = '1') EXECUTE FUNCTION follow()");
+	$p->query("SELECT id FROM claim_jobs(NULL::chain, 'p', 2)");
+	wait_for_jobs('chain', $W[0]);
+	$W[1]->send("CALL wait_jobs('other', '1 min')");
+	asleep('other', $W[1]);
+	$p->query("SELECT finish_jobs('chain', 'p', ARRAY[1])");
+	ok(asleep('chain', $W[0]), 'a finish wakes nobody');
+	$p->query("SELECT finish_jobs('chain', 'p', ARRAY[3])");
+	is(got($W[0]), 2, 'a trigger on it makes a job of the same table ready');
+	is(got($W[1]), 't', 'and one of another');
+}
+
+#
 # Jobs that come due.
 #
 {
