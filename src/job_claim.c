@@ -20,6 +20,7 @@
 #include "job_claim.h"
 #include "job_look.h"
 #include "job_position.h"
+#include "job_wait.h"
 #include "job_warn.h"
 #include "job_xact.h"
 #include "miscadmin.h"
@@ -51,7 +52,6 @@ typedef struct TlClaim
 static void find_own(TlClaim *claim);
 static void find_lapsed(TlClaim *claim);
 static void take_from(TlClaim *claim, const TlKey *dead);
-static bool read_sid(TlClaim *claim, const TlKey *worker, Datum *sid);
 static bool find_ready(TlClaim *claim);
 static void find_in_island(TlClaim *claim);
 static void sort_rows(TlClaim *claim, int from, int to);
@@ -154,6 +154,8 @@ claim_rows(TlJobCall *call, int64 batch, bool resume, HeapTupleHeader **rows)
 	}
 	if (n > 0)
 		tl_job_note_got(&call->worker);
+	if (claim.place.waiters && remaining(&claim) == 0)
+		tl_job_wait_hand_on(claim.info->relation);
 	return n;
 }
 
@@ -312,7 +314,7 @@ take_from(TlClaim *claim, const TlKey *dead)
 		return;
 	}
 
-	if (!read_sid(claim, dead, &find.sid))
+	if (!tl_job_read_sid(info, dead, &find.sid))
 	{
 		/* what the column cannot hold is in no row */
 		(void) tl_worker_counted(dead, state.version, 0, 0);
@@ -380,10 +382,9 @@ find_rows(TlClaim *claim, const TlJobFind *find)
  * the column's type was changed since the worker claimed.  That must not stop
  * the claims of the others.
  */
-static bool
-read_sid(TlClaim *claim, const TlKey *worker, Datum *sid)
+bool
+tl_job_read_sid(TlJobTableInfo *info, const TlKey *worker, Datum *sid)
 {
-	TlJobTableInfo *info = claim->info;
 	text	   *name = cstring_to_text_with_len(worker->name, worker->len);
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;

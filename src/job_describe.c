@@ -27,6 +27,7 @@
 #include "compat.h"
 #include "job_parse.h"
 #include "job_table.h"
+#include "job_wake.h"
 #include "miscadmin.h"
 #include "rewrite/prs2lock.h"
 #include "rewrite/rewriteDefine.h"
@@ -615,6 +616,9 @@ describe_storage(TlJobTableInfo *info, Relation rel)
 
 	info->stamp.key = info->key.stamp;
 	info->heap = true;
+
+	/* what is written to a table that this is a partition of does not fire it */
+	info->wake = tl_wake_has_trigger(rel) && !rel->rd_rel->relispartition;
 	if (!info->partitioned)
 	{
 		info->leaves = list_make1_oid(info->relation);
@@ -628,6 +632,7 @@ describe_storage(TlJobTableInfo *info, Relation rel)
 	{
 		Relation	leaf = table_open(lfirst_oid(cell), NoLock);
 
+		info->wake = info->wake && tl_wake_has_trigger(leaf);
 		if (leaf->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
 		{
 			info->moving = info->moving || moves_rows(info, leaf);

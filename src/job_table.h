@@ -121,6 +121,8 @@ typedef struct TlJobTableInfo
 								 * is the key's: so there can be a position */
 	bool		run_at_may_be_null;
 	bool		paused;			/* nothing is handed out */
+	bool		wake;			/* whatever is written to it fires the trigger
+								 * that wakes waiters */
 	TlTime		ttl;			/* of its workers; 0: tokenlock.job_ttl */
 	Oid			key_index;		/* has the id first; InvalidOid: none does */
 	TlJobColumn id;
@@ -151,6 +153,8 @@ typedef struct TlJobTableInfo
 	TlJobPlan	set[TL_JOB_CHANGE_COUNT];
 	TlJobPlan	fail[2][2];		/* give up or not, retry_in or not */
 	TlJobPlan	sort;
+	TlJobPlan	peek[3][2];		/* job_ready.c: TlJobLower, upper */
+	TlJobPlan	due;
 	TlJobListPlan *lists;
 
 	int64		pages_read;		/* by this claim, to find rows */

@@ -20,6 +20,7 @@
 
 #include "access/xact.h"
 #include "job_position.h"
+#include "job_wait.h"
 #include "job_worker.h"
 #include "job_xact.h"
 #include "session.h"
@@ -69,6 +70,9 @@ tl_job_attach(void)
 	if (likely(attached))
 		return;
 	tl_job_reserve();
+
+	/* callbacks run backwards, and its have to come after ours */
+	tl_job_wait_attach();
 	before_shmem_exit(on_session_exit, 0);
 	RegisterXactCallback(on_xact, NULL);
 	RegisterSubXactCallback(on_subxact, NULL);
