@@ -84,7 +84,7 @@ class Worker {
     this.batch = Number(options.batch);
     this.ttl = Number(options.ttl);
     this.database = new Database(this.sid);
-    this.stopping = new AbortController();
+    this.stopping = false;
     this.lapsed = false; // others may have our jobs
     this.mineUntil = 0; // unless the lease is renewed
   }
@@ -97,11 +97,11 @@ class Worker {
     let done = [];
     let wait = 0.1;
 
-    process.on('SIGTERM', () => this.stopping.abort());
+    process.on('SIGTERM', () => { this.stopping = true; });
     const heartbeat = this.startHeartbeat();
     for (;;) {
       try {
-        if (this.stopping.signal.aborted) {
+        if (this.stopping) {
           await this.stop(done);
           break;
         }
@@ -114,23 +114,19 @@ class Worker {
         const jobs = await this.claim(done);
         done = [];
         for (const job of jobs) {
-          if (this.stopping.signal.aborted || !this.isMine()) {
+          if (this.stopping || !this.isMine()) {
             break;
           }
           if (await this.tryWork(job)) {
             done.push(job.id);
           }
         }
-        if (jobs.length === 0) {
-          await sleep(1000, null, { signal: this.stopping.signal })
-            .catch(() => {});
-        }
         wait = 0.1;
       } catch (error) {
         if (!isPassing(error)) {
           throw error;
         }
-        if (this.stopping.signal.aborted && !this.isMine()) {
+        if (this.stopping && !this.isMine()) {
           break;
         }
         this.say(`trying again: ${error.message}`);
@@ -143,12 +139,15 @@ class Worker {
     this.database.close();
   }
 
-  /* Finish what is done and get the next jobs, in one round trip. */
+  /*
+   * Finish what is done and get the next jobs, in one round trip.  It waits
+   * for jobs, but not for long: we might be told to stop.
+   */
   async claim(done) {
     const sent = clock();
     const jobs = await this.database.rows(
       `SELECT * FROM claim_jobs(NULL::${pg.escapeIdentifier(this.table)}, $1, $2,
-        done => $3::bigint[], ttl => $4 * interval '1 s')`,
+        done => $3::bigint[], wait => '2 s', ttl => $4 * interval '1 s')`,
       [this.sid, this.batch, done, this.ttl]);
     this.mineUntil = sent + this.ttl;
     return jobs;

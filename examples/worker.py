@@ -70,7 +70,8 @@ class Worker:
         self.database = Database(self.sid)
         self.claim_statement = sql.SQL(
             "SELECT * FROM claim_jobs(NULL::{}, %s, %s,"
-            " done => %s::bigint[], ttl => %s * interval '1 s')").format(
+            " done => %s::bigint[], wait => '2 s',"
+            " ttl => %s * interval '1 s')").format(
                 sql.Identifier(options.table))
         self.stopping = threading.Event()
         self.lapsed = threading.Event()     # others may have our jobs
@@ -101,8 +102,6 @@ class Worker:
                         break
                     if self.try_work(job):
                         done.append(job["id"])
-                if not jobs:
-                    self.stopping.wait(1)
                 pause = 0.1
             except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
                 if self.stopping.is_set() and not self.is_mine():
@@ -112,7 +111,10 @@ class Worker:
                 pause = min(pause * 2, 5)
 
     def claim(self, done):
-        """Finish what is done and get the next jobs, in one round trip."""
+        """Finish what is done and get the next jobs, in one round trip.
+
+        It waits for jobs, but not for long: we might be told to stop.
+        """
         sent = clock()
         jobs = self.database.rows(
             self.claim_statement,

@@ -15,9 +15,9 @@
 -- A job that fails comes again at once, unless the table has attempts, a limit
 -- of them, and a time for the next one (job_table_set).
 --
--- Each ends when there is nothing to do; psql's \watch, or a timer, starts it
--- again.  To stop one, cancel it: its next start under the same sid goes on
--- with what it had, else others get that when it has lapsed.
+-- Each waits for jobs as long as its patience lasts, and ends then.  To stop
+-- one before, cancel it: its next start under the same sid goes on with what
+-- it had, else others get that when it has lapsed.
 
 CREATE TABLE job_results (job bigint, worker text, result text);
 
@@ -32,12 +32,13 @@ BEGIN
 END $$;
 
 CREATE PROCEDURE work_on_jobs(sid text, batch bigint DEFAULT 10,
-    ttl interval DEFAULT '1 min')
+    ttl interval DEFAULT '1 min', patience interval DEFAULT '10 s')
 LANGUAGE plpgsql AS $$
 DECLARE
     claimed jobs[];
     job jobs;
     problem text;
+    ready boolean;
 BEGIN
     LOOP
         -- Others see what is claimed once that is committed.
@@ -45,7 +46,11 @@ BEGIN
             SELECT j FROM claim_jobs(NULL::jobs, work_on_jobs.sid, batch,
                 ttl => work_on_jobs.ttl) j);
         COMMIT;
-        EXIT WHEN cardinality(claimed) = 0;
+
+        IF cardinality(claimed) = 0 THEN
+            CALL wait_jobs('jobs', patience, ready);
+            EXIT WHEN NOT ready;
+        END IF;
 
         FOREACH job IN ARRAY claimed LOOP
             problem := NULL;

@@ -258,7 +258,7 @@ subtest 'SQL' => sub {
 		return start(
 			$sid, 'psql', '-XAtq', '-d',
 			"application_name=$sid", '-c',
-			"CALL work_on_jobs('$sid', ttl => '$ttl')");
+			"CALL work_on_jobs('$sid', ttl => '$ttl', patience => '1 s')");
 	};
 	my $did = sub {
 		return $watch->one(
