@@ -25,6 +25,8 @@
 #include "grant.h"
 #include "line.h"
 #include "miscadmin.h"
+#include "promise.h"
+#include "recover.h"
 #include "stats.h"
 
 /* Walk through the holders of a token. */
@@ -159,6 +161,27 @@ have_record(TlToken *token, const TlOwner *owner)
 	return tl_token_has_record(owner->len);
 }
 
+/*
+ * May a lease of a named owner begin with this ttl now?  A session's grant
+ * ends with its session, so what is promised of it ends with the server.
+ */
+static bool
+lacks_promise(bool named, TlTime ttl, TlTime *lacks_ttl)
+{
+	if (!named || ttl == 0 || likely(tl_promise_covers(ttl, tl_token_now())))
+		return false;
+	*lacks_ttl = ttl;
+	return true;
+}
+
+TlLack
+tl_grant_restart_lack(const TlHolder *holder, TlTime ttl, TlTime *lacks_ttl)
+{
+	return lacks_promise(holder->scope == TL_SCOPE_OWNER,
+						 ttl != 0 ? ttl : holder->ttl, lacks_ttl) ?
+		TL_LACK_PROMISE : TL_LACK_NOTHING;
+}
+
 TlAnswer
 tl_grant_try(TlToken *token, TlRequest *request, uint64 hold_serial,
 			 TlLack *lack)
@@ -174,13 +197,29 @@ tl_grant_try(TlToken *token, TlRequest *request, uint64 hold_serial,
 	memset(grant, 0, sizeof(*grant));
 	if (mine && !is_upgrade(mine, request))
 	{
+		*lack = tl_grant_restart_lack(mine, ttl, &request->lacks_ttl);
+		if (*lack != TL_LACK_NOTHING)
+			return TL_ANSWER_BUSY;
 		lengthen_scope(mine, request);
 		tl_grant_restart(token, mine, ttl, grant);
 		return TL_ANSWER_AGAIN;
 	}
 	if (!has_room(token, request, mine) ||
-		(!mine && !tl_line_is_turn(token, owner)))
+		(!mine && !tl_line_is_turn(token, owner)) ||
+		!tl_recover_may_grant(tl_token_now()))
 		return TL_ANSWER_BUSY;
+
+	/* an upgraded lease goes on as it was, unless there is a new ttl */
+	if (ttl == 0 && mine)
+		ttl = mine->ttl;
+	/* an owner may outlive its session, so its grant must have an end */
+	if (ttl == 0 && !mine && owner->named && !request->untimed)
+		ttl = (TlTime) tl_default_ttl * 1000;
+	if (lacks_promise(owner->named, ttl, &request->lacks_ttl))
+	{
+		*lack = TL_LACK_PROMISE;
+		return TL_ANSWER_BUSY;
+	}
 
 	/* drawn under the lock, or a later grant could get the smaller number */
 	fence = tl_fence_draw();
@@ -197,10 +236,7 @@ tl_grant_try(TlToken *token, TlRequest *request, uint64 hold_serial,
 
 	if (mine)
 	{
-		/* its lease goes on as it was, unless there is a new ttl */
 		holder = mine;
-		if (ttl == 0)
-			ttl = holder->ttl;
 		lengthen_scope(holder, request);
 		grant->upgraded_from = holder->fence;
 	}
@@ -218,10 +254,8 @@ tl_grant_try(TlToken *token, TlRequest *request, uint64 hold_serial,
 		holder->scope = request->scope;
 		holder->owner_len = owner->len;
 		memcpy(holder->owner, owner->name, owner->len);
+		holder->recorded = false;
 		token->holders = record;
-		/* an owner may outlive its session, so its grant must have an end */
-		if (ttl == 0 && owner->named && !request->untimed)
-			ttl = (TlTime) tl_default_ttl * 1000;
 	}
 	holder->fence = fence;
 	holder->hold_serial = ttl == 0 ? hold_serial : 0;
@@ -239,6 +273,53 @@ tl_grant_try(TlToken *token, TlRequest *request, uint64 hold_serial,
 }
 
 void
+tl_grant_copy(const TlHolder *holder, TlLease *lease)
+{
+	lease->fence = holder->fence;
+	lease->ttl = holder->ttl;
+	lease->expires = holder->expires;
+	lease->acquired = holder->acquired;
+	lease->role = holder->role;
+	lease->capacity = holder->capacity;
+	lease->owner_len = holder->owner_len;
+	memcpy(lease->owner, holder->owner, holder->owner_len);
+}
+
+bool
+tl_grant_revive(const TlKey *key, const TlLease *lease)
+{
+	TlToken    *token;
+	TlHolder   *holder;
+
+	if (!tl_token_prepare(lease->owner_len, false) ||
+		!tl_shmem_has_room(TL_TABLE_TOKENS))
+		return false;
+	token = tl_token_lock(key, true);
+	/* an attempt that failed half-way may have done it before */
+	if (tl_grant_with(token, lease->fence) == NULL)
+	{
+		dsa_pointer record = tl_token_take_record(lease->owner_len);
+
+		holder = tl_holder_at(record);
+		memset(holder, 0, offsetof(TlHolder, owner));
+		holder->next = token->holders;
+		holder->fence = lease->fence;
+		holder->ttl = lease->ttl;
+		holder->expires = lease->expires;
+		holder->acquired = lease->acquired;
+		holder->role = lease->role;
+		holder->capacity = lease->capacity;
+		holder->scope = TL_SCOPE_OWNER;
+		holder->owner_len = lease->owner_len;
+		memcpy(holder->owner, lease->owner, lease->owner_len);
+		token->holders = record;
+		tl_shmem_expiry_note(holder->expires);
+	}
+	tl_token_unlock(token);
+	return true;
+}
+
+void
 tl_grant_look(TlToken *token, const TlRequest *request, TlLook *look)
 {
 	TlHolder   *mine = tl_grant_of(token, &request->owner, 0);
@@ -249,9 +330,14 @@ tl_grant_look(TlToken *token, const TlRequest *request, TlLook *look)
 	look->upgrade = upgrade;
 	look->free = has_room(token, request, upgrade ? mine : NULL) &&
 		(upgrade || tl_line_is_turn(token, &request->owner));
+	look->next_change = tl_line_next_lapse(token, &request->owner);
+	if (unlikely(!tl_recover_may_grant(tl_token_now())))
+	{
+		look->free = false;
+		look->next_change = Min(look->next_change, tl_recover_grace_until());
+	}
 	/* a hold lock is only kept by one that holds alone */
 	look->hold_serial = first ? first->hold_serial : 0;
-	look->next_change = tl_line_next_lapse(token, &request->owner);
 	foreach_holder(holder, token)
 	{
 		/* a pinned one goes with its transaction, not by the clock */

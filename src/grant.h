@@ -15,6 +15,26 @@
 #include "stats.h"
 #include "token.h"
 
+/* A lease outside of shared memory. */
+typedef struct TlLease
+{
+	uint64		fence;
+	TlTime		ttl;
+	TlTime		expires;
+	TlTime		acquired;
+	Oid			role;
+	int32		capacity;
+	uint8		owner_len;
+	char		owner[TL_NAME_MAX];
+} TlLease;
+
+/*
+ * Copy one; and put it back, after a restart.  That locks its token itself,
+ * and answers false when there is no room.
+ */
+extern void tl_grant_copy(const TlHolder *holder, TlLease *lease);
+extern bool tl_grant_revive(const TlKey *key, const TlLease *lease);
+
 /*
  * The grant of this owner (if fence is not 0, only that very one), or NULL.
  * One that was put or has lapsed, and is still there only because it is
@@ -47,6 +67,12 @@ extern void tl_grant_look(TlToken *token, const TlRequest *request,
 
 /* Is a grant for this request to keep a hold lock? */
 extern bool tl_grant_keeps_lock(const TlRequest *request);
+
+/*
+ * What a restart of the lease with this ttl (0: the one it has) needs first.
+ */
+extern TlLack tl_grant_restart_lack(const TlHolder *holder, TlTime ttl,
+									TlTime *lacks_ttl);
 
 /* Set the end of a grant to now + ttl.  Wakes the line if that is sooner. */
 extern void tl_grant_restart(TlToken *token, TlHolder *holder, TlTime ttl,

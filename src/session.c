@@ -35,6 +35,8 @@
 #include "lib/ilist.h"
 #include "line.h"
 #include "miscadmin.h"
+#include "promise.h"
+#include "recover.h"
 #include "session.h"
 #include "several.h"
 #include "stats.h"
@@ -126,6 +128,7 @@ tl_session_attach_primary(void)
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 				 errmsg("tokens and jobs cannot be taken during a parallel operation"),
 				 errhint("Functions that call those of tokenlock must be marked PARALLEL UNSAFE.")));
+	tl_recover();
 }
 
 void
@@ -496,15 +499,27 @@ bool
 tl_session_renew(const TlKey *key, const TlOwner *owner, uint64 fence,
 				 TlTime ttl, TlScope scope)
 {
-	TlToken    *token = tl_token_lock(key, false);
+	TlToken    *token;
 	TlHolder   *holder;
 	TlGrant		grant;
+	TlLack		lack;
+	TlTime		lacks_ttl;
 	bool		mine = false;
 	bool		longer = false;
 
-	if (!token)
-		return false;
-	holder = find_grant(token, owner, fence);
+	for (;;)
+	{
+		token = tl_token_lock(key, false);
+		if (!token)
+			return false;
+		holder = find_grant(token, owner, fence);
+		lack = holder ? tl_grant_restart_lack(holder, ttl, &lacks_ttl) :
+			TL_LACK_NOTHING;
+		if (likely(lack == TL_LACK_NOTHING))
+			break;
+		tl_token_unlock(token);
+		tl_promise_reserve(lacks_ttl);
+	}
 	if (holder)
 	{
 		mine = holder->scope != TL_SCOPE_OWNER;

@@ -55,7 +55,6 @@ static TlTime locked_at = 0;
 static void sweep(void);
 static void stop_keeping(const TlKey *key);
 static void remove_lapsed(TlToken *token);
-static void discard_spare(void);
 static Size record_size(int owner_len);
 
 void
@@ -304,10 +303,10 @@ tl_token_prepare(int owner_len, bool must)
 
 	if (tl_token_has_record(owner_len))
 		return true;
-	discard_spare();
+	tl_token_discard_spare();
 	record = must ? tl_shmem_alloc_or_error(size) : tl_shmem_alloc(size);
 	/* a sweep may have set another one aside */
-	discard_spare();
+	tl_token_discard_spare();
 	spare = record;
 	spare_size = size;
 	return DsaPointerIsValid(spare);
@@ -341,8 +340,8 @@ tl_token_give_record(dsa_pointer record, int owner_len)
 	}
 }
 
-static void
-discard_spare(void)
+void
+tl_token_discard_spare(void)
 {
 	if (DsaPointerIsValid(spare))
 		tl_shmem_free(spare, spare_size);
@@ -353,7 +352,7 @@ void
 tl_token_discard(void)
 {
 	leaving = true;
-	discard_spare();
+	tl_token_discard_spare();
 	if (keeping)
 		stop_keeping(&kept_key);
 	keeping = false;

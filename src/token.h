@@ -52,7 +52,8 @@ typedef enum TlLack
 {
 	TL_LACK_NOTHING,
 	TL_LACK_FENCE,				/* a reserved fence number */
-	TL_LACK_RECORD				/* a record */
+	TL_LACK_RECORD,				/* a record in shared memory */
+	TL_LACK_PROMISE				/* a reservation for request->lacks_ttl */
 } TlLack;
 
 /* The grant that a request got, or found. */
@@ -80,6 +81,7 @@ typedef struct TlRequest
 	TlTime		keep_place;		/* 0: keep no place in line */
 	bool		goes_on;		/* if refused, it will be made again */
 	bool		made_again;		/* it was refused a moment ago */
+	TlTime		lacks_ttl;		/* out: with TL_LACK_PROMISE */
 	TlGrant		grant;			/* out */
 	int64		place;			/* out: in line, 1 is next; 0: none kept */
 } TlRequest;
@@ -107,6 +109,7 @@ typedef struct TlHolder
 	int32		capacity;		/* of permits that its request gave; 0: shared */
 	int32		pins;			/* transactions that commit under its guard */
 	bool		ended;			/* put or broken while pinned */
+	bool		recorded;		/* on disk as it is */
 	uint8		scope;			/* TlScope */
 	uint8		owner_len;
 	char		owner[FLEXIBLE_ARRAY_MEMBER];
@@ -231,6 +234,9 @@ extern dsa_pointer tl_token_take_record(int owner_len);
 
 /* Free the record of a holder or waiter that was taken off its list. */
 extern void tl_token_give_record(dsa_pointer record, int owner_len);
+
+/* Give back the block that is set aside; children must not inherit it. */
+extern void tl_token_discard_spare(void);
 
 /* Give back what this backend keeps for later; at the end of the process. */
 extern void tl_token_discard(void);

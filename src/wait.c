@@ -41,6 +41,7 @@
 #include "grant.h"
 #include "line.h"
 #include "miscadmin.h"
+#include "promise.h"
 #include "stats.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
@@ -161,6 +162,8 @@ attempt(TlRequest *request, bool with_hold)
 			tl_gate_kick(&request->key, kicks[i], queue_serial, TL_CLASS_QUEUE);
 		if (lack == TL_LACK_RECORD)
 			tl_token_prepare(owner->len, true);
+		else if (lack == TL_LACK_PROMISE)
+			tl_promise_reserve(request->lacks_ttl);
 	} while (lack != TL_LACK_NOTHING);
 	return answer;
 }
