@@ -36,6 +36,7 @@ OBJS = \
 	src/line.o \
 	src/page.o \
 	src/promise.o \
+	src/record.o \
 	src/recover.o \
 	src/session.o \
 	src/several.o \

@@ -12,6 +12,7 @@
 
 #include "database.h"
 #include "miscadmin.h"
+#include "record.h"
 
 /* How many databases memory is kept back for; more of them are no harm. */
 #define TL_USUAL_DATABASES	20
@@ -80,6 +81,7 @@ tl_database_purge(Oid oid)
 	{
 		if (database->key.database == oid)
 		{
+			tl_record_free(database);
 			dshash_delete_current(&status);
 			tl_shmem_count_entry(TL_TABLE_DATABASES, -1);
 		}

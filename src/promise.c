@@ -35,6 +35,7 @@
 #include "miscadmin.h"
 #include "page.h"
 #include "promise.h"
+#include "record.h"
 #include "recover.h"
 #include "replication/syncrep.h"
 #include "storage/lockdefs.h"
@@ -49,6 +50,7 @@ void
 tl_promise_reserve(TlTime ttl)
 {
 	reserve(ttl, false);
+	tl_record_collect();
 }
 
 void

@@ -34,6 +34,7 @@
 #include "page.h"
 #include "postmaster/bgworker.h"
 #include "promise.h"
+#include "record.h"
 #include "recover.h"
 #include "storage/ipc.h"
 #include "storage/lockdefs.h"
@@ -111,6 +112,7 @@ look(TlDatabase *database, Relation sequence)
 
 	if (!database->restored)
 		database->grace_until = known ? find_grace(&reservation) : 0;
+	tl_record_load(database, sequence, database->grace_until);
 	if (database->grace_until > tl_now())
 	{
 		report_grace(database->grace_until);

@@ -297,8 +297,9 @@ write_tokens(TlStateFile *state)
 		{
 			TlStateLease saved = {0};
 
-			/* sessions have ended */
-			if (holder->scope != TL_SCOPE_OWNER || holder->ended)
+			/* sessions have ended, and long leases are on their pages */
+			if (holder->scope != TL_SCOPE_OWNER || holder->ended ||
+				holder->record != 0)
 				continue;
 			saved.key = token->key;
 			tl_grant_copy(holder, &saved.lease);

@@ -271,7 +271,7 @@ tl_token_purge(Oid database, TlKick *kicks, int max)
 		for (TlHolder *holder = first; holder != NULL; holder = next)
 		{
 			next = tl_holder_at(holder->next);
-			tl_grant_end(token, holder, TL_EVENT_PUT);
+			tl_grant_purge(token, holder);
 		}
 		tl_line_remove_places(token);
 		if (is_empty(token))
