@@ -39,8 +39,8 @@ my $W = session($two);
 $W->send("SELECT token_get('sync2', owner => 'n1', ttl => '10min')");
 ok( until_true(
 		sub {
-			$R->one('SELECT wait_event FROM pg_stat_activity WHERE pid = '
-				  . $W->pid) eq 'SyncRep';
+			($R->one('SELECT wait_event FROM pg_stat_activity WHERE pid = '
+				  . $W->pid) // '') eq 'SyncRep';
 		}),
 	'a long one does');
 answers($R, "token_get('sync2')", 'f', 'and is nobody else\'s meanwhile');
