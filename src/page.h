@@ -61,7 +61,7 @@ extern XLogRecPtr tl_page_write_reservation(Relation sequence,
 											const TlReservation *reservation);
 
 /* Slots for records that there are pages for, and how many there may be. */
-#define TL_RECORDS_MAX	32768
+#define TL_RECORDS_MAX	262144
 extern int	tl_page_records(Relation sequence);
 
 /* The record in this slot; false when there is none. */

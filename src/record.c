@@ -43,11 +43,14 @@
 #define TL_COLLECT_PAUSE	(INT64CONST(60) * 1000 * 1000)
 #define TL_COLLECT_MAX		64
 
+#define TL_WORDS			(TL_RECORDS_MAX / 32)
+
 /* Which slots are in use: a bit each. */
 typedef struct TlSlots
 {
 	pg_atomic_uint64 collect_next;	/* TlTime */
-	pg_atomic_uint32 words[TL_RECORDS_MAX / 32];
+	pg_atomic_uint32 first;		/* the words before this one are full, or so */
+	pg_atomic_uint32 words[TL_WORDS];
 } TlSlots;
 
 /* A slot that is being written. */
@@ -98,7 +101,8 @@ make_slots(TlDatabase *database)
 	made = tl_shmem_alloc_or_error(sizeof(TlSlots));
 	slots = (TlSlots *) tl_shmem_address(made);
 	pg_atomic_init_u64(&slots->collect_next, 0);
-	for (int i = 0; i < TL_RECORDS_MAX / 32; i++)
+	pg_atomic_init_u32(&slots->first, 0);
+	for (int i = 0; i < TL_WORDS; i++)
 		pg_atomic_init_u32(&slots->words[i], 0);
 
 	SpinLockAcquire(&database->mutex);
@@ -117,8 +121,11 @@ tl_record_take_slot(void)
 {
 	TlSlots    *slots = slots_of(tl_database());
 
-	for (int i = 0; i < TL_RECORDS_MAX / 32; i++)
+	uint32		first = pg_atomic_read_u32(&slots->first);
+
+	for (uint32 n = 0; n < TL_WORDS; n++)
 	{
+		uint32		i = (first + n) % TL_WORDS;
 		uint32		word = pg_atomic_read_u32(&slots->words[i]);
 
 		for (int bit = 0; bit < 32 && word != PG_UINT32_MAX; bit++)
@@ -129,7 +136,11 @@ tl_record_take_slot(void)
 				continue;
 			word = pg_atomic_fetch_or_u32(&slots->words[i], mask);
 			if ((word & mask) == 0)
-				return i * 32 + bit + 1;
+			{
+				if (i != first)
+					pg_atomic_write_u32(&slots->first, i);
+				return (int32) i * 32 + bit + 1;
+			}
 		}
 	}
 	return 0;
@@ -142,6 +153,9 @@ free_slot(int slot)
 
 	pg_atomic_fetch_and_u32(&slots->words[slot / 32],
 							~((uint32) 1 << (slot % 32)));
+	/* low slots are used first, so that few pages are needed */
+	if ((uint32) slot / 32 < pg_atomic_read_u32(&slots->first))
+		pg_atomic_write_u32(&slots->first, slot / 32);
 }
 
 void
@@ -164,7 +178,7 @@ tl_record_forget(TlDatabase *database)
 	if (!DsaPointerIsValid(database->slots))
 		return;
 	slots = slots_of(database);
-	for (int i = 0; i < TL_RECORDS_MAX / 32; i++)
+	for (int i = 0; i < TL_WORDS; i++)
 		pg_atomic_write_u32(&slots->words[i], 0);
 }
 
