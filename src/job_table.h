@@ -141,7 +141,7 @@ typedef struct TlJobTableInfo
 	TlJobColumn turn;			/* the key column: jobs that have the same in
 								 * it take turns; attnum is 0 if there is none */
 	TlKeyType	turn_type;		/* without comparison */
-	FmgrInfo	turn_hash;		/* fn_oid is 0 if the type has none */
+	FmgrInfo	turn_hash;
 	Oid			turn_array_type;
 	char	   *turn_greater;	/* operator of its order; NULL if it has none */
 	char	   *turn_alias;		/* for one value of it, ... */

@@ -69,8 +69,6 @@ tl_turn_hash(TlJobTableInfo *info, Datum *value, bool isnull)
 		return 0;
 	if (tl_point_needs_detoast(&info->turn_type, *value))
 		*value = PointerGetDatum(PG_DETOAST_DATUM(*value));
-	if (!OidIsValid(info->turn_hash.fn_oid))
-		return 1;
 
 	/* seeded, so that nobody can make values that have the same one */
 	hash = DatumGetUInt64(FunctionCall2Coll(&info->turn_hash,
