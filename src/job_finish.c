@@ -19,6 +19,7 @@
 #include "clock.h"
 #include "job_finish.h"
 #include "job_position.h"
+#include "job_wait.h"
 #include "job_xact.h"
 #include "utils/lsyscache.h"
 
@@ -101,6 +102,8 @@ release_rows(TlJobCall *call, TlJobRows *rows, TlJobChange change,
 		return n;
 	}
 	note_given_back(call, TL_NOTE_RELEASED, n, &range);
+	if (n > 0)
+		tl_job_wake_at_commit(call->info->relation);
 	return n;
 }
 

@@ -13,6 +13,7 @@
 #ifndef TOKENLOCK_JOB_POSITION_H
 #define TOKENLOCK_JOB_POSITION_H
 
+#include "job_line.h"
 #include "job_table.h"
 
 #include "access/transam.h"
@@ -90,6 +91,7 @@ typedef struct TlJobTable
 	TlTime		used;			/* last claim */
 	uint64		events[TL_JOB_EVENT_COUNT];
 	TlLookState look;
+	TlJobLine	line;			/* who waits for jobs */
 } TlJobTable;
 
 /* What a claimer reads. */
@@ -103,10 +105,19 @@ typedef struct TlJobPlace
 	bool		known;			/* all of the table has been looked at */
 	TlTime		look_next;		/* TlLookState.next */
 	TlTime		next_lapse;
+	bool		waiters;		/* there are some */
 } TlJobPlace;
 
 /* Called from _PG_init. */
 extern void tl_position_init(void);
+
+/*
+ * Lock a table's entry, and unlock it.  NULL when there is none, unless with
+ * tl_position_enter, which makes one.
+ */
+extern TlJobTable *tl_position_lock(Oid relation);
+extern TlJobTable *tl_position_enter(TlJobTableInfo *info);
+extern void tl_position_unlock(TlJobTable *table);
 
 /* Read the place to start at, and note that a lease ends at "lapse". */
 extern void tl_position_read(TlJobTableInfo *info, TlTime lapse,
@@ -129,6 +140,9 @@ extern void tl_position_add_island(Oid relation, const TlRange *range,
 
 /* Start from the beginning.  Cannot fail. */
 extern void tl_position_forget(Oid relation);
+
+/* The same for all tables of this database, and have those look who wait. */
+extern void tl_position_forget_all(void);
 
 /* A worker with rows may lapse at that time. */
 extern void tl_position_note_lapse(Oid relation, TlTime lapse);

@@ -20,6 +20,7 @@
 
 #include "access/xact.h"
 #include "job_position.h"
+#include "job_wait.h"
 #include "job_worker.h"
 #include "job_xact.h"
 #include "session.h"
@@ -44,6 +45,7 @@ typedef struct TlJobOpen
 	TlKey		worker;
 	SubTransactionId unreleased_in; /* where tl_job_note_unreleased was
 									 * called; 0: nowhere */
+	bool		got_rows;		/* it was handed some */
 } TlJobOpen;
 
 static TlJobNote *notes = NULL;
@@ -68,6 +70,9 @@ tl_job_attach(void)
 	if (likely(attached))
 		return;
 	tl_job_reserve();
+
+	/* callbacks run backwards, and its have to come after ours */
+	tl_job_wait_attach();
 	before_shmem_exit(on_session_exit, 0);
 	RegisterXactCallback(on_xact, NULL);
 	RegisterSubXactCallback(on_subxact, NULL);
@@ -132,6 +137,16 @@ tl_job_open(const TlKey *worker)
 	open = &opens[nopens++];
 	open->worker = *worker;
 	open->unreleased_in = InvalidSubTransactionId;
+	open->got_rows = false;
+}
+
+void
+tl_job_note_got(const TlKey *worker)
+{
+	TlJobOpen  *open = find_open(worker);
+
+	if (open)
+		open->got_rows = true;
 }
 
 void
@@ -287,7 +302,8 @@ end_transaction(bool committed, bool prepared)
 	nnotes = 0;
 	for (int i = 0; i < nopens; i++)
 		tl_worker_close(&opens[i].worker, committed,
-						!committed && opens[i].unreleased_in != InvalidSubTransactionId);
+						!committed && opens[i].unreleased_in != InvalidSubTransactionId,
+						opens[i].got_rows);
 	nopens = 0;
 }
 

@@ -181,6 +181,12 @@ tl_shmem_startup(void)
 	LWLockRelease(AddinShmemInitLock);
 }
 
+bool
+tl_shmem_is_there(void)
+{
+	return shared != NULL;
+}
+
 void
 tl_shmem_attach(void)
 {
