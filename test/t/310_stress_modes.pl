@@ -62,7 +62,7 @@ sub request
 	}
 	elsif ($who < 0.55)
 	{
-		$r{ttl} = 0.02 + int(rand(100)) / 1000;
+		$r{ttl} = 0.03 + int(rand(200)) / 1000;
 	}
 	elsif ($who < 0.75)
 	{
@@ -369,7 +369,7 @@ note('who was seen waiting for whom: ' . join ', ',
 SKIP:
 {
 	skip "only $count->{waited} waits", 1 if $count->{waited} < 1000;
-	cmp_ok(scalar(@missing), '<', 6, 'nearly all kinds waited for all kinds')
+	cmp_ok(scalar(@missing), '<', 12, 'most kinds have waited for most kinds')
 	  or diag("missing: @missing");
 }
 
