@@ -21,6 +21,8 @@
 #include "job_look.h"
 #include "job_position.h"
 #include "job_turn_find.h"
+#include "job_wait.h"
+#include "job_warn.h"
 #include "job_xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -53,7 +55,6 @@ typedef struct TlClaim
 static void find_own(TlClaim *claim);
 static void find_lapsed(TlClaim *claim);
 static void take_from(TlClaim *claim, const TlKey *dead);
-static bool read_sid(TlClaim *claim, const TlKey *worker, Datum *sid);
 static bool find_ready(TlClaim *claim);
 static void find_in_island(TlClaim *claim);
 static void sort_rows(TlClaim *claim, int from, int to);
@@ -70,9 +71,8 @@ remaining(const TlClaim *claim)
 	return claim->batch - claim->rows.n;
 }
 
-int64
-tl_job_claim(TlJobCall *call, int64 batch, bool resume,
-			 HeapTupleHeader **rows)
+static int64
+claim_rows(TlJobCall *call, int64 batch, bool resume, HeapTupleHeader **rows)
 {
 	TlClaim		claim = {.call = call,.info = call->info,.batch = batch};
 	bool		sees_rows;
@@ -168,7 +168,26 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	if (taken > 0)
 		tl_job_merge_note(&claim.info->key);
 	if (own > 0)
+	{
 		tl_position_count(claim.info->relation, TL_JOBS_AGAIN, own);
+		tl_job_warn_shared(call);
+	}
+	if (n > 0)
+		tl_job_note_got(&call->worker);
+	if (claim.place.waiters && remaining(&claim) == 0)
+		tl_job_wait_hand_on(claim.info->relation);
+	return n;
+}
+
+int64
+tl_job_claim(TlJobCall *call, int64 batch, bool resume,
+			 HeapTupleHeader **rows)
+{
+	int64		n;
+
+	call->info->pages_read = 0;
+	n = claim_rows(call, batch, resume, rows);
+	tl_job_warn_index(call->info, n);
 	return n;
 }
 
@@ -316,7 +335,7 @@ take_from(TlClaim *claim, const TlKey *dead)
 		return;
 	}
 
-	if (!read_sid(claim, dead, &find.sid))
+	if (!tl_job_read_sid(info, dead, &find.sid))
 	{
 		/* what the column cannot hold is in no row */
 		(void) tl_worker_counted(dead, state.version, 0, 0);
@@ -392,10 +411,9 @@ find_rows(TlClaim *claim, const TlJobFind *find)
  * the column's type was changed since the worker claimed.  That must not stop
  * the claims of the others.
  */
-static bool
-read_sid(TlClaim *claim, const TlKey *worker, Datum *sid)
+bool
+tl_job_read_sid(TlJobTableInfo *info, const TlKey *worker, Datum *sid)
 {
-	TlJobTableInfo *info = claim->info;
 	text	   *name = cstring_to_text_with_len(worker->name, worker->len);
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;

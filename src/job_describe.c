@@ -27,6 +27,7 @@
 #include "compat.h"
 #include "job_parse.h"
 #include "job_table.h"
+#include "job_wake.h"
 #include "miscadmin.h"
 #include "rewrite/prs2lock.h"
 #include "rewrite/rewriteDefine.h"
@@ -232,7 +233,7 @@ index_on(Relation rel, AttrNumber attnum)
 		if (index->rd_index->indisvalid &&
 			index->rd_rel->relam == BTREE_AM_OID &&
 			index->rd_index->indkey.values[0] == attnum &&
-			RelationGetIndexPredicate(index) == NIL)
+			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
 			found = lfirst_oid(cell);
 		index_close(index, AccessShareLock);
 		if (OidIsValid(found))
@@ -502,7 +503,7 @@ describe_readiness(TlJobTableInfo *info, Relation rel,
 	}
 	if (ready_when)
 		info->ready_when = tl_job_parse_condition(info, ready_when);
-	info->order = order ? tl_job_parse_order(info, rel, order) : NULL;
+	info->order = tl_job_parse_order(info, rel, order);
 	info->own_order = info->order != NULL;
 	if (!info->own_order)
 		info->order = info->id.name;
@@ -663,6 +664,9 @@ describe_storage(TlJobTableInfo *info, Relation rel)
 
 	info->stamp.key = info->key.stamp;
 	info->heap = true;
+
+	/* what is written to a table that this is a partition of does not fire it */
+	info->wake = tl_wake_has_trigger(rel) && !rel->rd_rel->relispartition;
 	if (!info->partitioned)
 	{
 		info->leaves = list_make1_oid(info->relation);
@@ -676,6 +680,7 @@ describe_storage(TlJobTableInfo *info, Relation rel)
 	{
 		Relation	leaf = table_open(lfirst_oid(cell), NoLock);
 
+		info->wake = info->wake && tl_wake_has_trigger(leaf);
 		if (leaf->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
 		{
 			info->moving = info->moving || moves_rows(info, leaf);

@@ -20,6 +20,7 @@
 #include "job_finish.h"
 #include "job_position.h"
 #include "job_turn.h"
+#include "job_wait.h"
 #include "job_xact.h"
 #include "utils/lsyscache.h"
 
@@ -142,6 +143,8 @@ release_rows(TlJobCall *call, TlJobRows *rows, TlJobChange change,
 		return n;
 	}
 	note_given_back(call, TL_NOTE_RELEASED, n, island ? &range : NULL);
+	if (n > 0)
+		tl_job_wake_at_commit(call->info->relation);
 	return n;
 }
 

@@ -112,7 +112,7 @@ typedef struct TlLook
 static TlTime next_slice(const TlLookState *state, int share);
 static bool is_due(const TlLookState *state, TlTime now, bool short_answer,
 				   bool small);
-static void begin_round(TlLookState *state, Snapshot snapshot);
+static void begin_round(TlLookState *state, const TlLook *look);
 static void end_round(TlLookState *state);
 static bool run_slice(TlLook *look, bool whole);
 static bool look_from_start(TlJobTableInfo *info, bool short_answer);
@@ -228,8 +228,9 @@ is_due(const TlLookState *state, TlTime now, bool short_answer, bool small)
 }
 
 static void
-begin_round(TlLookState *state, Snapshot snapshot)
+begin_round(TlLookState *state, const TlLook *look)
 {
+	Snapshot	snapshot = look->snapshot;
 	TlLookSample now;
 	TransactionId next;
 	uint32		age;
@@ -238,7 +239,8 @@ begin_round(TlLookState *state, Snapshot snapshot)
 	now.lsn = GetXLogInsertRecPtr();
 	now.xid = ReadNextFullTransactionId();
 
-	state->round_started = tl_now();
+	/* before the snapshot, for those who ask what it must have seen */
+	state->round_started = look->started;
 	state->dirty = false;
 	next = XidFromFullTransactionId(now.xid);
 	age = TransactionIdPrecedes(snapshot->xmin, next) ?
@@ -318,7 +320,7 @@ run_slice(TlLook *look, bool whole)
 											MaxHeapTuplesPerPage));
 	look->claimed = palloc(sizeof(TlClaimedRow) * MaxHeapTuplesPerPage);
 	if (state->leaf == 0 && state->block == 0)
-		begin_round(state, look->snapshot);
+		begin_round(state, look);
 
 	while (state->leaf < list_length(leaves))
 	{
@@ -415,12 +417,9 @@ look_at_page(TlLook *look, Relation rel, Buffer buffer)
 	UnlockReleaseBuffer(buffer);
 }
 
-/*
- * Has the row been changed since the snapshot, or is it about to be, or locked
- * against it?  Then what becomes of it will be seen in the next round.
- */
-static bool
-is_passing(HeapTupleHeader tuple)
+/* What becomes of such a row will be seen in the next round. */
+bool
+tl_look_is_passing(HeapTupleHeader tuple)
 {
 	TransactionId xmax = HeapTupleHeaderGetRawXmax(tuple);
 
@@ -488,7 +487,7 @@ look_at_row(TlLook *look, TupleDesc desc, HeapTuple tuple)
 	if (ready ? !look->position.known :
 		!same_status(look, status, TL_JOB_CLAIMED))
 		return;
-	if (is_passing(tuple->t_data))
+	if (tl_look_is_passing(tuple->t_data))
 		return;
 
 	id = heap_getattr(tuple, look->id, desc, &isnull);

@@ -16,6 +16,7 @@
 
 #include "access/xact.h"
 #include "job_plan.h"
+#include "job_wait.h"
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "utils/guc.h"
@@ -26,6 +27,8 @@
 
 /* How often rows may move away from under one statement. */
 #define TL_MOVED_TRIES	100
+
+static uint64 rows_locked = 0;
 
 static void make_plan(TlJobPlan *plan);
 
@@ -72,14 +75,14 @@ tl_job_end_path(int level)
 
 /* Switch off what is not in index order, and what the caller has set. */
 static int
-begin_planning(void)
+begin_planning(const TlJobPlan *plan)
 {
 	int			level = NewGUCNestLevel();
 
 	set_for_now("plan_cache_mode", "auto");
 	set_for_now("enable_seqscan", "off");
 	set_for_now("enable_bitmapscan", "off");
-	set_for_now("enable_sort", "off");
+	set_for_now("enable_sort", plan->may_sort ? "on" : "off");
 	set_for_now("enable_indexscan", "on");
 	set_for_now("enable_tidscan", "on");
 	set_for_now("jit", "off");
@@ -105,7 +108,7 @@ is_planned(TlJobPlan *plan)
 static void
 make_plan(TlJobPlan *plan)
 {
-	int			level = begin_planning();
+	int			level = begin_planning(plan);
 	CachedPlanSource *source = plan_source(plan);
 	CachedPlan *cached;
 
@@ -127,7 +130,7 @@ begin_execution(TlJobPlan *plan)
 	if (unlikely(!is_planned(plan)))
 		make_plan(plan);
 	return unlikely(plan_cache_mode == PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN) ?
-		begin_planning() : 0;
+		begin_planning(plan) : 0;
 }
 
 static void
@@ -142,8 +145,13 @@ uint64
 tl_plan_execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
 {
 	int			level = begin_execution(plan);
-	int			code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
+	int			code;
 
+	if (expected != SPI_OK_SELECT)
+		tl_job_wake_begin_own();
+	code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
+	if (expected != SPI_OK_SELECT)
+		tl_job_wake_end_own();
 	end_execution(level);
 	if (code != expected)
 		elog(ERROR, "a statement on jobs failed: %s",
@@ -191,9 +199,10 @@ tl_plan_execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 
+	tl_job_wake_at_abort(info->relation);
 	if (!info->moving || IsolationUsesXactSnapshot())
 	{
-		tl_plan_execute(plan, values, nulls, SPI_OK_SELECT);
+		rows_locked += tl_plan_execute(plan, values, nulls, SPI_OK_SELECT);
 		return;
 	}
 	for (volatile int tries = 1;; tries++)
@@ -204,7 +213,8 @@ tl_plan_execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
 		MemoryContextSwitchTo(context);
 		PG_TRY();
 		{
-			tl_plan_execute(plan, values, nulls, SPI_OK_SELECT);
+			rows_locked += tl_plan_execute(plan, values, nulls,
+										   SPI_OK_SELECT);
 			found = true;
 		}
 		PG_CATCH();
@@ -226,6 +236,12 @@ tl_plan_execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
 			return;
 		CHECK_FOR_INTERRUPTS();
 	}
+}
+
+uint64
+tl_plan_rows_locked(void)
+{
+	return rows_locked;
 }
 
 /* Is this an UPDATE of what a scan of that index finds, and nothing else? */
@@ -266,6 +282,9 @@ tl_job_free_plans(TlJobTableInfo *info)
 	for (Size i = 0; i < lengthof(info->set); i++)
 		free_plan(&info->set[i]);
 	free_plan(&info->sort);
+	free_plan(&info->due);
+	for (Size i = 0; i < 6; i++)
+		free_plan(&info->peek[i / 2][i % 2]);
 	for (Size i = 0; i < 6; i++)
 		free_plan(&info->walk[i / 2][i % 2]);
 	free_plan(&info->walk_turns);

@@ -36,6 +36,9 @@ extern Portal tl_plan_open(TlJobPlan *plan, Datum *values, const char *nulls);
 extern void tl_plan_execute_lock(TlJobTableInfo *info, TlJobPlan *plan,
 								 Datum *values, const char *nulls);
 
+/* How many rows this backend has locked so far. */
+extern uint64 tl_plan_rows_locked(void);
+
 /* Is this an UPDATE of what a scan of that index finds, and nothing else? */
 extern bool tl_plan_is_scan_of(TlJobPlan *plan, Oid index);
 

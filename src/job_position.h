@@ -13,6 +13,7 @@
 #ifndef TOKENLOCK_JOB_POSITION_H
 #define TOKENLOCK_JOB_POSITION_H
 
+#include "job_line.h"
 #include "job_table.h"
 
 #include "access/transam.h"
@@ -109,6 +110,7 @@ typedef struct TlJobTable
 	TlTime		used;			/* last claim */
 	uint64		events[TL_JOB_EVENT_COUNT];
 	TlLookState look;
+	TlJobLine	line;			/* who waits for jobs */
 	TlTurns		turns;
 } TlJobTable;
 
@@ -123,10 +125,19 @@ typedef struct TlJobPlace
 	bool		known;			/* all of the table has been looked at */
 	TlTime		look_next;		/* TlLookState.next */
 	TlTime		next_lapse;
+	bool		waiters;		/* there are some */
 } TlJobPlace;
 
 /* Called from _PG_init. */
 extern void tl_position_init(void);
+
+/*
+ * Lock a table's entry, and unlock it.  NULL when there is none, unless with
+ * tl_position_enter, which makes one.
+ */
+extern TlJobTable *tl_position_lock(Oid relation);
+extern TlJobTable *tl_position_enter(TlJobTableInfo *info);
+extern void tl_position_unlock(TlJobTable *table);
 
 /* Read the place to start at, and note that a lease ends at "lapse". */
 extern void tl_position_read(TlJobTableInfo *info, TlTime lapse,
@@ -150,6 +161,9 @@ extern void tl_position_add_island(Oid relation, const TlRange *range,
 /* Start from the beginning.  Cannot fail. */
 extern void tl_position_forget(Oid relation);
 
+/* The same for all tables of this database, and have those look who wait. */
+extern void tl_position_forget_all(void);
+
 /* A worker with rows may lapse at that time. */
 extern void tl_position_note_lapse(Oid relation, TlTime lapse);
 
@@ -171,13 +185,7 @@ extern void tl_position_end_look(TlJobTableInfo *info, TlLookState *look);
 /* Count n of something.  Cannot fail. */
 extern void tl_position_count(Oid relation, TlJobEvent event, int64 n);
 
-/*
- * For job_turn.c: a table's entry, locked; NULL when there is none, or made,
- * which may fail.  And what tl_position_forget does to it.
- */
-extern TlJobTable *tl_position_lock(Oid relation);
-extern TlJobTable *tl_position_enter(TlJobTableInfo *info);
-extern void tl_position_unlock(TlJobTable *table);
+/* What tl_position_forget does to a table's entry, which is locked. */
 extern void tl_position_forget_locked(TlJobTable *table);
 
 /* Call a function with each job table of this database, locked to be read. */

@@ -53,6 +53,7 @@ const char *const tl_setting_names[TL_SET_COUNT] = {
 	[TL_SET_ERROR_COLUMN] = "error_column",
 	[TL_SET_KEY_COLUMN] = "key_column",
 	[TL_SET_TTL] = "ttl",
+	[TL_SET_WAKE] = "wake",
 	[TL_SET_PAUSED] = "paused",
 };
 

@@ -35,6 +35,7 @@ typedef enum TlJobSetting
 	TL_SET_ERROR_COLUMN,
 	TL_SET_KEY_COLUMN,
 	TL_SET_TTL,
+	TL_SET_WAKE,
 	TL_SET_PAUSED
 } TlJobSetting;
 

@@ -24,6 +24,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
+#include "executor/instrument.h"
 #include "job_plan.h"
 #include "job_table.h"
 #include "job_turn.h"
@@ -34,6 +35,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+static int64 pages_accessed(void);
 static void append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param);
 static void append_used_up(StringInfo buf, TlJobTableInfo *info);
 static Oid	append_listed(StringInfo buf, TlJobTableInfo *info);
@@ -44,6 +46,14 @@ static TlJobListPlan *list_plan(TlJobTableInfo *info, Oid array_type);
 /*
  * Finding
  */
+
+/* How many pages of buffers this backend has looked into so far. */
+static int64
+pages_accessed(void)
+{
+	return pgBufferUsage.shared_blks_hit + pgBufferUsage.shared_blks_read +
+		pgBufferUsage.local_blks_hit + pgBufferUsage.local_blks_read;
+}
 
 /*
  * Parameters: 1 the sid, 2 and 3 the ends of the range, 4 the limit, 5 the
@@ -70,9 +80,14 @@ prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 	if (find->hi)
 		appendStringInfo(&buf, " AND %s %s $3", info->id.name,
 						 info->less_equal);
-	appendStringInfo(&buf, " ORDER BY %s LIMIT $4",
+	appendStringInfo(&buf, " ORDER BY %s",
 					 find->wait ? info->id.name : info->order);
+	if (!find->wait)
+		appendStringInfoString(&buf, " LIMIT $4");
 	append_lock(&buf, info, find->wait);
+
+	/* the key's order is no reason to read what others have in it */
+	plan->may_sort = find->wait;
 	tl_plan_prepare(plan, buf.data, lengthof(types), types);
 }
 
@@ -84,6 +99,7 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 	Datum		values[5];
 	char		nulls[6] = "     ";
 	int			before = rows->n;
+	int64		pages = pages_accessed();
 	int			level = find->owned ? 0 : tl_job_begin_path(info);
 
 	if (plan->plan == NULL)
@@ -108,6 +124,7 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 		nulls[4] = 'n';
 	tl_plan_execute_lock(info, plan, values, nulls);
 	tl_job_end_path(level);
+	info->pages_read += pages_accessed() - pages;
 	tl_job_add_rows(info, rows);
 	return rows->n - before;
 }
@@ -131,6 +148,7 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 {
 	bool		bounded = range && tl_range_known(range);
 	TlJobPlan  *plan = &info->count[bounded];
+	int64		pages = pages_accessed();
 	Datum		values[3];
 	bool		isnull;
 	int64		n;
@@ -157,6 +175,7 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 		values[2] = tl_point_value(&range->hi, &info->key);
 	}
 	tl_plan_execute(plan, values, NULL, SPI_OK_SELECT);
+	info->pages_read += pages_accessed() - pages;
 	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
 									SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_freetuptable(SPI_tuptable);

@@ -34,6 +34,7 @@ typedef struct TlTableEntry
 {
 	Oid			relation;		/* hash key, must be first */
 	TlJobTableInfo *info;
+	bool		index_warned;
 } TlTableEntry;
 
 static HTAB *tables = NULL;
@@ -77,7 +78,10 @@ tl_job_table(Oid relation)
 
 	entry = hash_search(tables, &relation, HASH_ENTER, &found);
 	if (!found)
+	{
 		entry->info = NULL;
+		entry->index_warned = false;
+	}
 	if (likely(entry->info && entry->info->valid))
 		return entry->info;
 
@@ -96,6 +100,17 @@ tl_job_table(Oid relation)
 	describing = InvalidOid;
 	MemoryContextSetParent(entry->info->context, TopMemoryContext);
 	return entry->info;
+}
+
+bool
+tl_job_first_index_warning(Oid relation)
+{
+	TlTableEntry *entry = hash_search(tables, &relation, HASH_FIND, NULL);
+	bool		first = entry && !entry->index_warned;
+
+	if (first)
+		entry->index_warned = true;
+	return first;
 }
 
 static void

@@ -66,6 +66,7 @@ typedef struct TlJobPlan
 {
 	SPIPlanPtr	plan;			/* NULL: not prepared yet */
 	int			generation;		/* of the plan that we had made */
+	bool		may_sort;		/* what it reads need not be in order */
 } TlJobPlan;
 
 /* A plan for lists of ids of one array type. */
@@ -88,6 +89,14 @@ typedef struct TlJobStamp
 	Oid			storage;		/* file number, or digest of the partitions */
 	uint32		settings;		/* digest of what decides which rows are ready */
 } TlJobStamp;
+
+/* A column of the order in which jobs are handed out. */
+typedef struct TlJobOrder
+{
+	AttrNumber	attnum;
+	bool		desc;
+	bool		nulls_first;
+} TlJobOrder;
 
 /* A job table.  Lives until the table is changed; not to be kept. */
 typedef struct TlJobTableInfo
@@ -112,6 +121,8 @@ typedef struct TlJobTableInfo
 								 * is the key's: so there can be a position */
 	bool		run_at_may_be_null;
 	bool		paused;			/* nothing is handed out */
+	bool		wake;			/* whatever is written to it fires the trigger
+								 * that wakes waiters */
 	TlTime		ttl;			/* of its workers; 0: tokenlock.job_ttl */
 	Oid			key_index;		/* has the id first; InvalidOid: none does */
 	TlJobColumn id;
@@ -120,6 +131,9 @@ typedef struct TlJobTableInfo
 	TlJobColumn run_at;			/* attnum is 0 if there is none */
 	char	   *order;			/* what stands behind ORDER BY */
 	bool		own_order;		/* it is not the key's */
+	TlJobOrder *order_columns;	/* the same in parts, each column once; the id
+								 * is the last */
+	int			norder;
 	char	   *ready_when;		/* NULL if there is no condition */
 	TlJobColumn attempts;		/* attnum is 0 if there is none */
 	int64		max_attempts;	/* 0: no limit */
@@ -147,11 +161,16 @@ typedef struct TlJobTableInfo
 	TlJobPlan	set[TL_JOB_CHANGE_COUNT];
 	TlJobPlan	fail[2][2];		/* give up or not, retry_in or not */
 	TlJobPlan	sort;
+	TlJobPlan	peek[3][2];		/* job_ready.c: TlJobLower, upper */
+	TlJobPlan	due;
 	TlJobPlan	walk[3][2];		/* see TlJobFind: lower, upper */
 	TlJobPlan	walk_turns;
 	TlJobPlan	verify[2];		/* locking or not */
 	TlJobPlan	heads;
 	TlJobListPlan *lists;
+
+	int64		pages_read;		/* by this claim, to find rows */
+	bool		index_looked;	/* whether one is missing was asked for */
 } TlJobTableInfo;
 
 /*
@@ -177,6 +196,9 @@ extern void tl_job_table_check(Oid relation);
 
 /* The column of a primary key that has only one; else InvalidAttrNumber. */
 extern AttrNumber tl_job_primary_key(Oid relation);
+
+/* Once in this session: whether to warn of a missing index of the table. */
+extern bool tl_job_first_index_warning(Oid relation);
 
 /* What settings are when the owner has said nothing; NULL: depends. */
 extern const char *tl_job_default(TlJobSetting setting);
@@ -233,7 +255,8 @@ typedef struct TlJobFind
 	TlJobLower	lower;
 	const TlPoint *lo;
 	const TlPoint *hi;			/* up to this one; NULL: no end */
-	int64		limit;			/* -1: none */
+	int64		limit;			/* -1: none, and so it is when locked ones are
+								 * waited for */
 } TlJobFind;
 
 /* Lock such rows, append them to *rows, and return how many they were. */

@@ -21,6 +21,7 @@
 #include "access/xact.h"
 #include "job_position.h"
 #include "job_turn.h"
+#include "job_wait.h"
 #include "job_worker.h"
 #include "job_xact.h"
 #include "session.h"
@@ -46,6 +47,7 @@ typedef struct TlJobOpen
 	TlKey		worker;
 	SubTransactionId unreleased_in; /* where tl_job_note_unreleased was
 									 * called; 0: nowhere */
+	bool		got_rows;		/* it was handed some */
 } TlJobOpen;
 
 /* A turn that was taken or set free; in the order in which that happened. */
@@ -89,6 +91,9 @@ tl_job_attach(void)
 	if (likely(attached))
 		return;
 	tl_job_reserve();
+
+	/* callbacks run backwards, and its have to come after ours */
+	tl_job_wait_attach();
 	before_shmem_exit(on_session_exit, 0);
 	RegisterXactCallback(on_xact, NULL);
 	RegisterSubXactCallback(on_subxact, NULL);
@@ -153,6 +158,16 @@ tl_job_open(const TlKey *worker)
 	open = &opens[nopens++];
 	open->worker = *worker;
 	open->unreleased_in = InvalidSubTransactionId;
+	open->got_rows = false;
+}
+
+void
+tl_job_note_got(const TlKey *worker)
+{
+	TlJobOpen  *open = find_open(worker);
+
+	if (open)
+		open->got_rows = true;
 }
 
 void
@@ -342,6 +357,7 @@ static void
 end_turns(TlTurnEnd end)
 {
 	int			n = nturns;
+	Oid			wake = InvalidOid;
 
 	nturns = 0;
 	for (int i = 0; i < n; i++)
@@ -354,7 +370,13 @@ end_turns(TlTurnEnd end)
 			tl_turn_end(note->relation, note->hash, end);
 		else if (end == TL_TURN_COMMITTED)
 			tl_turn_freed(note->relation, note->hash);
+		/* a job of that key may be ready now */
+		if (wake != note->relation && OidIsValid(wake))
+			tl_job_wake(wake);
+		wake = note->relation;
 	}
+	if (OidIsValid(wake))
+		tl_job_wake(wake);
 }
 
 static void
@@ -430,7 +452,8 @@ end_transaction(bool committed, bool prepared)
 			  committed ? TL_TURN_COMMITTED : TL_TURN_ABORTED);
 	for (int i = 0; i < nopens; i++)
 		tl_worker_close(&opens[i].worker, committed,
-						!committed && opens[i].unreleased_in != InvalidSubTransactionId);
+						!committed && opens[i].unreleased_in != InvalidSubTransactionId,
+						opens[i].got_rows);
 	nopens = 0;
 }
 

@@ -39,6 +39,9 @@ extern void tl_job_reserve(void);
 extern bool tl_job_is_open(const TlKey *worker);
 extern void tl_job_open(const TlKey *worker);
 
+/* The worker was handed rows: by this session, once that is committed. */
+extern void tl_job_note_got(const TlKey *worker);
+
 /* A claim has taken it on itself to deal with rows from before a lapse. */
 extern void tl_job_note_unreleased(const TlKey *worker);
 

@@ -13,7 +13,6 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
 use JobCheck;
-use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -23,12 +22,13 @@ use TokenlockTest;
 my $seconds = $ENV{TOKENLOCK_STRESS_SECONDS} || (full_run() ? 120 : 20);
 my $workers = full_run() ? 32 : 16;
 my $seed = $ENV{TOKENLOCK_STRESS_SEED} || time;
+my $job_ttl = 1;
 note("seed $seed, $workers workers, $seconds s");
 
 my $node = new_server('job_stress',
 	conf => "max_connections = 100\nlog_statement = none\n"
 	  . "log_min_messages = warning\nlog_min_error_statement = panic\n"
-	  . "tokenlock.job_ttl = '1 s'\n");
+	  . "tokenlock.job_ttl = '$job_ttl s'\n");
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my $w = session($node, app => 'watch');
 
@@ -75,7 +75,8 @@ sub begin_life
 	} until $self->{conn};
 	$self->{life}++;
 	$self->{sid} = "w$self->{n}.$self->{life}";
-	$self->{ttl} = (0.3, 0.6, 1.5)[ rand 3 ];
+	$self->{wanted} = (0.3, 0.6, 1.5)[ rand 3 ];
+	$self->{ttl} = $job_ttl;    # until it has claimed with its own
 	$self->{lease} = 0;
 	$self->{late} = 0;      # it may have lapsed, and renew has not said so
 	$self->{resume} = rand() < 0.8 ? 'true' : 'false';
@@ -124,9 +125,12 @@ sub restarted
 {
 	my ($self, $sent) = @_;
 
-	# What was held until then may have been lost, if that was too late.
-	$self->let_all_go($sent) if $sent > $self->{lease};
-	$self->{late} = 1 if $self->{lease} && time > $self->{lease};
+	# What was held may have been lost before the call was carried out.
+	if (time > $self->{lease})
+	{
+		$self->let_all_go($self->{lease});
+		$self->{late} = 1 if $self->{lease};
+	}
 	$self->{lease} = $sent + $self->{ttl};
 	return;
 }
@@ -155,7 +159,8 @@ sub claim
 	return if $savepoint && !$self->call('SAVEPOINT s');
 	my $res = $self->call("SELECT id FROM claim_jobs(NULL::jobs,
 		'$self->{sid}', $batch, done => " . array(@done) . ",
-		ttl => '$self->{ttl} s', resume => $self->{resume})") or return;
+		ttl => '$self->{wanted} s', resume => $self->{resume})") or return;
+	$self->{ttl} = $self->{wanted};
 	return if $savepoint && $back && !$self->call('ROLLBACK TO s');
 	if ($transaction)
 	{
@@ -267,17 +272,8 @@ my @pids;
 sub start
 {
 	my ($n, $code) = @_;
-	my $pid = fork // die "fork: $!";
-
-	if ($pid)
-	{
-		push @pids, $pid;
-		return;
-	}
-	srand($seed + $n);
-	my $fine = eval { $code->(); 1; };
-	print STDERR "$@" if !$fine;
-	POSIX::_exit($fine ? 0 : 1);
+	push @pids, in_child(sub { srand($seed + $n); $code->(); });
+	return;
 }
 
 my $end = time + $seconds;
@@ -344,13 +340,7 @@ start(
 		$c->quit;
 	});
 
-my $failed = 0;
-for my $pid (@pids)
-{
-	waitpid $pid, 0;
-	$failed++ if $?;
-}
-is($failed, 0, 'every process got the answers that it may get');
+children_did_well('every process got the answers that it may get', @pids);
 
 # One last worker gets all that is left.
 my $drained = until_true(
