@@ -21,6 +21,13 @@
 /* The present time. */
 extern TlTime tl_now(void);
 
+/*
+ * The same to within a few milliseconds, for next to nothing.  It is further
+ * behind for up to a second after the machine was suspended, or while the
+ * kernel does not keep its clocks: only for what may be noticed late.
+ */
+extern TlTime tl_now_coarse(void);
+
 /* now + span, or TL_NEVER when either has no end or the sum has none. */
 extern TlTime tl_time_add(TlTime now, TlTime span);
 

@@ -466,14 +466,24 @@ used_size(const TlKey *key)
 void
 tl_key_init(TlKey *key, Oid relation, const char *name, int len)
 {
+	static TlKey latest;		/* the same is often asked for again */
+
 	Assert(len <= TL_NAME_MAX);
 	key->database = MyDatabaseId;
 	key->relation = relation;
 	key->len = len;
 	memcpy(key->name, name, len);
 	/* once for all the tables that the key is looked up in */
-	key->hash = hash_bytes((const unsigned char *) &key->database,
-						   used_size(key) - offsetof(TlKey, database));
+	if (latest.len == len && latest.relation == relation &&
+		latest.database == MyDatabaseId &&
+		memcmp(latest.name, name, len) == 0)
+		key->hash = latest.hash;
+	else
+	{
+		key->hash = hash_bytes((const unsigned char *) &key->database,
+							   used_size(key) - offsetof(TlKey, database));
+		memcpy(&latest, key, used_size(key));
+	}
 }
 
 uint32

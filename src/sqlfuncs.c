@@ -480,14 +480,10 @@ get_fence(FunctionCallInfo fcinfo, int n)
 	return (uint64) fence;
 }
 
-static bool
-text_is(const text *value, const char *word)
-{
-	size_t		len = strlen(word);
-
-	return VARSIZE_ANY_EXHDR(value) == len &&
-		memcmp(VARDATA_ANY(value), word, len) == 0;
-}
+/* Is a text the word of a literal? */
+#define text_is(value, word) \
+	(VARSIZE_ANY_EXHDR(value) == sizeof(word) - 1 && \
+	 memcmp(VARDATA_ANY(value), word, sizeof(word) - 1) == 0)
 
 static TlScope
 get_scope(FunctionCallInfo fcinfo, int n, bool named)
@@ -496,7 +492,7 @@ get_scope(FunctionCallInfo fcinfo, int n, bool named)
 
 	if (PG_ARGISNULL(n))
 		tl_error_null("scope");
-	scope = PG_GETARG_TEXT_PP(n);
+	scope = tl_arg_text(fcinfo, n);
 	if (text_is(scope, "session"))
 	{
 		if (named)
