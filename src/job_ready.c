@@ -25,6 +25,7 @@
 #include "job_plan.h"
 #include "job_position.h"
 #include "job_ready.h"
+#include "job_turn_find.h"
 #include "job_worker.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -39,6 +40,9 @@
 /* Dead workers whose rows are counted. */
 #define TL_MOST_DEAD	16
 
+/* Turns on offer that are asked after. */
+#define TL_MOST_TURNS	64
+
 /* Parameters: 1 and 2 the ends of the range, 3 the limit, 4 the present time. */
 static void
 prepare_peek(TlJobTableInfo *info, TlJobPlan *plan, TlJobLower lower,
@@ -49,8 +53,8 @@ prepare_peek(TlJobTableInfo *info, TlJobPlan *plan, TlJobLower lower,
 	TIMESTAMPTZOID};
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s.tableoid, %s.ctid FROM %s WHERE ",
-					 info->alias, info->alias, info->from);
+	appendStringInfo(&buf, "SELECT %s.tableoid, %s.ctid, %s FROM %s WHERE ",
+					 info->alias, info->alias, info->id.name, info->from);
 	tl_job_append_ready(&buf, info, 4);
 	if (lower != TL_LOWER_NONE)
 		appendStringInfo(&buf, " AND %s %s $1", info->id.name,
@@ -83,6 +87,57 @@ is_free(Oid relation, ItemPointer tid)
 	return free;
 }
 
+/*
+ * Is there one, of those that a statement has found, that a claim could have?
+ * Where jobs of one key take turns, it must be the first of its key.
+ */
+static bool
+any_free(TlJobTableInfo *info, SPITupleTable *result, uint64 n)
+{
+	bool		with_turns = info->turn.attnum != InvalidAttrNumber;
+	Datum	   *ids = palloc(sizeof(Datum) * (n + 1));
+	int			nfree = 0;
+
+	for (uint64 i = 0; i < n && (nfree == 0 || with_turns); i++)
+	{
+		bool		isnull;
+		Datum		relation = SPI_getbinval(result->vals[i], result->tupdesc,
+											 1, &isnull);
+		Datum		tid = SPI_getbinval(result->vals[i], result->tupdesc, 2,
+										&isnull);
+
+		if (!info->heap ||
+			is_free(DatumGetObjectId(relation),
+					(ItemPointer) DatumGetPointer(tid)))
+			ids[nfree++] = SPI_getbinval(result->vals[i], result->tupdesc, 3,
+										 &isnull);
+	}
+	return nfree > 0 && (!with_turns || tl_turn_any_ready(info, ids, nfree));
+}
+
+/* Of keys whose jobs claimers have passed by, has the turn of any come? */
+static bool
+any_offered(TlJobTableInfo *info)
+{
+	TlTurnRow  *rows;
+	bool	   *claimed;
+	Datum	   *ids;
+	int			n;
+	int			nfree = 0;
+
+	(void) tl_turn_look_after(info, TL_MOST_TURNS);
+	n = tl_turn_offered(info, NULL, 0, &rows, TL_MOST_TURNS);
+	if (n == 0)
+		return false;
+	claimed = palloc(sizeof(bool) * n);
+	ids = palloc(sizeof(Datum) * n);
+	tl_turn_heads(info, rows, n, claimed);
+	for (int i = 0; i < n; i++)
+		if (rows[i].id_known && !claimed[i])
+			ids[nfree++] = rows[i].id;
+	return nfree > 0 && tl_turn_any_ready(info, ids, nfree);
+}
+
 /* Is there a ready row in this range that a claim could have? */
 static bool
 is_ready(TlJobTableInfo *info, TlJobLower lower, const TlPoint *lo,
@@ -107,7 +162,7 @@ is_ready(TlJobTableInfo *info, TlJobLower lower, const TlPoint *lo,
 		int			level = tl_job_begin_path(info);
 		SPITupleTable *result;
 		uint64		n;
-		bool		found = false;
+		bool		found;
 
 		if (plan->plan == NULL)
 			prepare_peek(info, plan, lower, hi != NULL);
@@ -116,18 +171,7 @@ is_ready(TlJobTableInfo *info, TlJobLower lower, const TlPoint *lo,
 		n = tl_plan_execute(plan, values, nulls, SPI_OK_SELECT);
 		tl_job_end_path(level);
 		result = SPI_tuptable;
-		for (uint64 i = 0; i < n && !found; i++)
-		{
-			bool		isnull;
-			Datum		relation = SPI_getbinval(result->vals[i],
-												 result->tupdesc, 1, &isnull);
-			Datum		tid = SPI_getbinval(result->vals[i],
-											result->tupdesc, 2, &isnull);
-
-			found = !info->heap ||
-				is_free(DatumGetObjectId(relation),
-						(ItemPointer) DatumGetPointer(tid));
-		}
+		found = any_free(info, result, n);
 		SPI_freetuptable(result);
 		if (found)
 			return true;
@@ -150,6 +194,8 @@ any_ready(TlJobTableInfo *info, const TlJobPlace *place)
 					 TL_LOWER_FROM, &island->range.lo, &island->range.hi))
 			return true;
 	}
+	if (info->turn.attnum != InvalidAttrNumber && any_offered(info))
+		return true;
 	return place->position.known ?
 		is_ready(info, TL_LOWER_BEHIND, &place->position, NULL) :
 		is_ready(info, TL_LOWER_NONE, NULL, NULL);

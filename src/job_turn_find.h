@@ -59,6 +59,12 @@ extern void tl_turn_verify(TlJobTableInfo *info, const Datum *ids, int n,
 						   TlJobRows *rows);
 
 /*
+ * Is any of these rows ready, and may be handed out by the state of its key?
+ * None is locked.
+ */
+extern bool tl_turn_any_ready(TlJobTableInfo *info, const Datum *ids, int n);
+
+/*
  * What is there of these keys?  Sets the id of the first row, and in claimed[]
  * whether there is one that is claimed.
  */

@@ -261,6 +261,21 @@ tl_turn_verify(TlJobTableInfo *info, const Datum *ids, int n, TlJobRows *rows)
 	tl_job_add_rows(info, rows);
 }
 
+bool
+tl_turn_any_ready(TlJobTableInfo *info, const Datum *ids, int n)
+{
+	Datum		values[2];
+	char		nulls[3] = "  ";
+	int			level = tl_job_begin_path(info);
+	ArrayType  *ready;
+
+	values[0] = PointerGetDatum(id_array(info, ids, n));
+	values[1] = present_time(info, &nulls[1]);
+	ready = verified_now(info, values, nulls);
+	tl_job_end_path(level);
+	return ArrayGetNItems(ARR_NDIM(ready), ARR_DIMS(ready)) > 0;
+}
+
 void
 tl_turn_heads(TlJobTableInfo *info, TlTurnRow *rows, int n, bool *claimed)
 {

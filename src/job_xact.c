@@ -370,7 +370,10 @@ end_turns(TlTurnEnd end)
 			tl_turn_end(note->relation, note->hash, end);
 		else if (end == TL_TURN_COMMITTED)
 			tl_turn_freed(note->relation, note->hash);
-		/* a job of that key may be ready now */
+		/* a job of that key may be ready now; behind one that is claimed none is */
+		if (end != TL_TURN_ABORTED &&
+			!(end == TL_TURN_COMMITTED && note->freed))
+			continue;
 		if (wake != note->relation && OidIsValid(wake))
 			tl_job_wake(wake);
 		wake = note->relation;
