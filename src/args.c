@@ -14,35 +14,21 @@
 #include "compat.h"
 #include "utils/builtins.h"
 
-text *
-tl_arg_name(FunctionCallInfo fcinfo, int n, const char *what)
-{
-	text	   *name;
-
-	if (PG_ARGISNULL(n))
-		tl_error_null(what);
-	name = PG_GETARG_TEXT_PP(n);
-	tl_check_name(name, what);
-	return name;
-}
-
 void
-tl_check_name(text *name, const char *what)
+tl_error_name(Size len, const char *what)
 {
-	Size		len = VARSIZE_ANY_EXHDR(name);
-
 	if (len == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must not be empty", what),
 				 errhint("Give a text of 1 to %d bytes.", TL_NAME_MAX)));
-	if (len > TL_NAME_MAX)
-		ereport(ERROR,
-				(errcode(ERRCODE_NAME_TOO_LONG),
-				 errmsg("%s is too long", what),
-				 errdetail("It has %zu bytes; the limit is %d bytes.",
-						   len, TL_NAME_MAX),
-				 errhint("Shorten it, or use a hash of it such as md5().")));
+	ereport(ERROR,
+			(errcode(ERRCODE_NAME_TOO_LONG),
+			 errmsg("%s is too long", what),
+			 errdetail("It has %zu bytes; the limit is %d bytes.",
+					   len, TL_NAME_MAX),
+			 errhint("Shorten it, or use a hash of it such as md5().")));
+	pg_unreachable();
 }
 
 TlTime

@@ -78,6 +78,25 @@ tl_boot_is(uint64 boot)
 }
 
 TlTime
+tl_now_coarse(void)
+{
+	static TlTime base = 0;		/* by our clock */
+	static TlTime base_coarse;	/* at the same time by the coarse one */
+	struct timespec ts;
+	TlTime		coarse;
+
+	if (clock_gettime(CLOCK_MONOTONIC_COARSE, &ts) != 0)
+		elog(ERROR, "could not read the coarse clock: %m");
+	coarse = (TlTime) ts.tv_sec * USECS_PER_SEC + ts.tv_nsec / 1000;
+	if (base == 0 || coarse - base_coarse > USECS_PER_SEC)
+	{
+		base = tl_now();
+		base_coarse = coarse;
+	}
+	return base + (coarse - base_coarse);
+}
+
+TlTime
 tl_time_add(TlTime now, TlTime span)
 {
 	if (now == TL_NEVER || span >= TL_LONGEST_SPAN)

@@ -22,6 +22,13 @@
 extern TlTime tl_now(void);
 
 /*
+ * The same to within a few milliseconds, for next to nothing.  It is further
+ * behind for up to a second after the machine was suspended, or while the
+ * kernel does not keep its clocks: only for what may be noticed late.
+ */
+extern TlTime tl_now_coarse(void);
+
+/*
  * Tells this boot of the machine from others: points of our clock can be
  * compared only with those of the same boot.  0 when it cannot be told.
  */

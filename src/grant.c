@@ -30,16 +30,27 @@
 #include "recover.h"
 #include "stats.h"
 
+/* A lease that has so long to go has not lapsed, says the coarse clock. */
+#define TL_COARSE_MARGIN	(10 * USECS_PER_SEC)
+
 /* Walk through the holders of a token. */
 #define foreach_holder(holder, token) \
 	for (TlHolder *holder = tl_holder_at((token)->holders); \
 		 holder != NULL; \
 		 holder = tl_holder_at(holder->next))
 
+/*
+ * Reading the exact time is a good part of what a put costs, and most leases
+ * are put long before their end.  Who takes a lapsed one for live because the
+ * coarse clock is behind finds out later: nobody else had the token meanwhile.
+ */
 static bool
 has_lapsed(const TlHolder *holder)
 {
-	return holder->expires != TL_NEVER && holder->expires <= tl_token_now();
+	if (holder->expires == TL_NEVER ||
+		holder->expires - tl_token_about() > TL_COARSE_MARGIN)
+		return false;
+	return holder->expires <= tl_token_now();
 }
 
 /* Is this still its owner's, and not only pinned? */
@@ -513,7 +524,8 @@ tl_grant_end(TlToken *token, TlHolder *holder, TlEvent how)
 {
 	/* not of a database that is being dropped */
 	if (token->key.database == MyDatabaseId)
-		tl_stats_ended(&token->key, how, tl_token_now() - holder->acquired);
+		tl_stats_ended(&token->key, how,
+					   Max(tl_token_about() - holder->acquired, 0));
 	if (!is_kept(holder))
 		remove_holder(token, holder);
 	else

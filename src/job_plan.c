@@ -16,15 +16,19 @@
 
 #include "access/xact.h"
 #include "job_plan.h"
+#include "job_wait.h"
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 #include "utils/resowner.h"
+#include "utils/snapmgr.h"
 
 /* How often rows may move away from under one statement. */
 #define TL_MOVED_TRIES	100
+
+static uint64 rows_locked = 0;
 
 static void make_plan(TlJobPlan *plan);
 
@@ -71,14 +75,14 @@ tl_job_end_path(int level)
 
 /* Switch off what is not in index order, and what the caller has set. */
 static int
-begin_planning(void)
+begin_planning(const TlJobPlan *plan)
 {
 	int			level = NewGUCNestLevel();
 
 	set_for_now("plan_cache_mode", "auto");
 	set_for_now("enable_seqscan", "off");
 	set_for_now("enable_bitmapscan", "off");
-	set_for_now("enable_sort", "off");
+	set_for_now("enable_sort", plan->may_sort ? "on" : "off");
 	set_for_now("enable_indexscan", "on");
 	set_for_now("enable_tidscan", "on");
 	set_for_now("jit", "off");
@@ -104,7 +108,7 @@ is_planned(TlJobPlan *plan)
 static void
 make_plan(TlJobPlan *plan)
 {
-	int			level = begin_planning();
+	int			level = begin_planning(plan);
 	CachedPlanSource *source = plan_source(plan);
 	CachedPlan *cached;
 
@@ -119,28 +123,66 @@ make_plan(TlJobPlan *plan)
 	AtEOXact_GUC(true, level);
 }
 
+/* See to it that a statement is executed with our plan. */
+static int
+begin_execution(TlJobPlan *plan)
+{
+	if (unlikely(!is_planned(plan)))
+		make_plan(plan);
+	return unlikely(plan_cache_mode == PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN) ?
+		begin_planning(plan) : 0;
+}
+
+static void
+end_execution(int level)
+{
+	if (unlikely(level > 0))
+		AtEOXact_GUC(true, level);
+}
+
 /* Execute a statement; the result is in SPI_tuptable. */
 uint64
 tl_plan_execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
 {
+	int			level = begin_execution(plan);
 	int			code;
 
-	if (unlikely(!is_planned(plan)))
-		make_plan(plan);
-
-	if (unlikely(plan_cache_mode == PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN))
-	{
-		int			level = begin_planning();
-
-		code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
-		AtEOXact_GUC(true, level);
-	}
-	else
-		code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
+	if (expected != SPI_OK_SELECT)
+		tl_job_wake_begin_own();
+	code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
+	if (expected != SPI_OK_SELECT)
+		tl_job_wake_end_own();
+	end_execution(level);
 	if (code != expected)
 		elog(ERROR, "a statement on jobs failed: %s",
 			 SPI_result_code_string(code));
 	return SPI_processed;
+}
+
+uint64
+tl_plan_execute_latest(TlJobPlan *plan, Datum *values, const char *nulls)
+{
+	int			level = begin_execution(plan);
+	int			code = SPI_execute_snapshot(plan->plan, values, nulls,
+											GetLatestSnapshot(),
+											InvalidSnapshot, false, true, 0);
+
+	end_execution(level);
+	if (code != SPI_OK_SELECT)
+		elog(ERROR, "a look at jobs failed: %s",
+			 SPI_result_code_string(code));
+	return SPI_processed;
+}
+
+Portal
+tl_plan_open(TlJobPlan *plan, Datum *values, const char *nulls)
+{
+	int			level = begin_execution(plan);
+	Portal		portal = SPI_cursor_open(NULL, plan->plan, values, nulls,
+										 false);
+
+	end_execution(level);
+	return portal;
 }
 
 /*
@@ -157,9 +199,10 @@ tl_plan_execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 
+	tl_job_wake_at_abort(info->relation);
 	if (!info->moving || IsolationUsesXactSnapshot())
 	{
-		tl_plan_execute(plan, values, nulls, SPI_OK_SELECT);
+		rows_locked += tl_plan_execute(plan, values, nulls, SPI_OK_SELECT);
 		return;
 	}
 	for (volatile int tries = 1;; tries++)
@@ -170,7 +213,8 @@ tl_plan_execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
 		MemoryContextSwitchTo(context);
 		PG_TRY();
 		{
-			tl_plan_execute(plan, values, nulls, SPI_OK_SELECT);
+			rows_locked += tl_plan_execute(plan, values, nulls,
+										   SPI_OK_SELECT);
 			found = true;
 		}
 		PG_CATCH();
@@ -192,6 +236,12 @@ tl_plan_execute_lock(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
 			return;
 		CHECK_FOR_INTERRUPTS();
 	}
+}
+
+uint64
+tl_plan_rows_locked(void)
+{
+	return rows_locked;
 }
 
 /* Is this an UPDATE of what a scan of that index finds, and nothing else? */
@@ -232,6 +282,15 @@ tl_job_free_plans(TlJobTableInfo *info)
 	for (Size i = 0; i < lengthof(info->set); i++)
 		free_plan(&info->set[i]);
 	free_plan(&info->sort);
+	free_plan(&info->due);
+	for (Size i = 0; i < 6; i++)
+		free_plan(&info->peek[i / 2][i % 2]);
+	for (Size i = 0; i < 6; i++)
+		free_plan(&info->walk[i / 2][i % 2]);
+	free_plan(&info->walk_turns);
+	free_plan(&info->verify[false]);
+	free_plan(&info->verify[true]);
+	free_plan(&info->heads);
 	for (Size i = 0; i < 4; i++)
 		free_plan(&info->fail[i / 2][i % 2]);
 	for (TlJobListPlan *list = info->lists; list; list = list->next)

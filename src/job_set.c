@@ -26,6 +26,8 @@
 #include "fmgr.h"
 #include "job_settings.h"
 #include "job_table.h"
+#include "job_wait.h"
+#include "job_wake.h"
 #include "job_xact.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -40,6 +42,7 @@ PG_FUNCTION_INFO_V1(tokenlock_job_table_reset);
 PG_FUNCTION_INFO_V1(tokenlock_job_settings_restored);
 
 static Oid	begin_change(FunctionCallInfo fcinfo, const char *function);
+static void end_change(Oid relation);
 static void check_values(const TlJobSettings *settings);
 
 /*
@@ -64,7 +67,9 @@ tokenlock_job_table_set(PG_FUNCTION_ARGS)
 	check_values(&settings);
 	tl_settings_write(relation, &settings);
 	tl_job_table_check(relation);
-	CacheInvalidateRelcacheByRelid(relation);
+	if (!PG_ARGISNULL(TL_SET_WAKE + 1))
+		tl_wake_set_trigger(relation, PG_GETARG_BOOL(TL_SET_WAKE + 1));
+	end_change(relation);
 	PG_RETURN_VOID();
 }
 
@@ -79,6 +84,7 @@ tokenlock_job_table_reset(PG_FUNCTION_ARGS)
 	Oid			relation = begin_change(fcinfo, "job_table_reset()");
 	TlJobSettings settings;
 	bool		any = false;
+	bool		reset_wake = true;
 
 	if (!PG_ARGISNULL(1))
 	{
@@ -94,12 +100,15 @@ tokenlock_job_table_reset(PG_FUNCTION_ARGS)
 					 errmsg("job tables have no setting \"%s\"", name),
 					 errhint("The settings are the arguments of job_table_set.")));
 		tl_settings_read(relation, &settings);
+		reset_wake = which == TL_SET_WAKE;
 		settings.isnull[which] = true;
 		for (int i = 0; i < TL_SET_COUNT; i++)
 			any = any || !settings.isnull[i];
 	}
 	tl_settings_write(relation, any ? &settings : NULL);
-	CacheInvalidateRelcacheByRelid(relation);
+	if (reset_wake)
+		tl_wake_set_trigger(relation, false);
+	end_change(relation);
 	PG_RETURN_VOID();
 }
 
@@ -124,6 +133,14 @@ begin_change(FunctionCallInfo fcinfo, const char *function)
 	/* it may have been dropped before we had the lock */
 	tl_job_check_kind(relation);
 	return relation;
+}
+
+/* Let others know, and those who wait look what is ready now. */
+static void
+end_change(Oid relation)
+{
+	CacheInvalidateRelcacheByRelid(relation);
+	tl_job_wake_at_commit(relation);
 }
 
 /* What can be said of the values without the table. */

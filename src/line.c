@@ -263,13 +263,13 @@ tl_line_occupy(TlToken *token, TlWaiter *place, const TlOwner *owner)
 }
 
 void
-tl_line_vacate(TlToken *token, TlWaiter *place, TlTime keep)
+tl_line_vacate(TlToken *token, TlWaiter *place, TlTime until)
 {
 	Assert(place->procno >= 0);
 	place->procno = -1;
 	token->nsleepers--;
 	place->deadline = TL_NEVER;
-	tl_line_keep(token, place, tl_time_add(tl_token_now(), keep));
+	tl_line_keep(token, place, until);
 }
 
 void

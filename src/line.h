@@ -60,11 +60,11 @@ extern int64 tl_line_number(TlToken *token, const TlWaiter *waiter);
 
 /*
  * Let a session sleep on its owner's place, which does not lapse meanwhile;
- * and end that, keeping the place for so long.
+ * and end that, keeping the place until then.
  */
 extern void tl_line_occupy(TlToken *token, TlWaiter *place,
 						   const TlOwner *owner);
-extern void tl_line_vacate(TlToken *token, TlWaiter *place, TlTime keep);
+extern void tl_line_vacate(TlToken *token, TlWaiter *place, TlTime until);
 
 /* Keep a place on which no session sleeps until then. */
 extern void tl_line_keep(TlToken *token, TlWaiter *place, TlTime until);

@@ -735,6 +735,17 @@ release_transaction_holds(SubTransactionId subid)
 }
 
 /*
+ * Is it an error that ends the (sub)transaction?  Not ROLLBACK or ROLLBACK TO,
+ * where the block is known to have failed by then; nor the rollback of a
+ * procedure or an EXCEPTION block, whose statement goes on.
+ */
+static bool
+statement_has_failed(void)
+{
+	return TransactionBlockStatusCode() != 'E' && ActivePortal == NULL;
+}
+
+/*
  * Release what the session got by a statement that has ended with an error,
  * after it was granted: a caller that gets an error holds nothing by it.
  */
@@ -764,12 +775,7 @@ on_xact(XactEvent event, void *arg)
 			tl_guard_pin();
 			break;
 		case XACT_EVENT_ABORT:
-
-			/*
-			 * Not by ROLLBACK, where the block is known to have failed; nor by
-			 * that of a procedure, whose statement goes on.
-			 */
-			if (TransactionBlockStatusCode() != 'E' && ActivePortal == NULL)
+			if (statement_has_failed())
 				release_failed_statement();
 			/* FALLTHROUGH */
 		case XACT_EVENT_COMMIT:
@@ -815,6 +821,8 @@ on_subxact(SubXactEvent event, SubTransactionId mySubid,
 			break;
 		case SUBXACT_EVENT_ABORT_SUB:
 			tl_guard_abort_sub(mySubid);
+			if (statement_has_failed())
+				release_failed_statement();
 			release_transaction_holds(mySubid);
 			break;
 		default:

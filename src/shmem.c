@@ -232,6 +232,12 @@ tl_shmem_detach_postmaster(void)
 	area = NULL;
 }
 
+bool
+tl_shmem_is_there(void)
+{
+	return shared != NULL;
+}
+
 void
 tl_shmem_attach(void)
 {
@@ -526,14 +532,24 @@ void
 tl_key_init_in(TlKey *key, Oid database, Oid relation, const char *name,
 			   int len)
 {
+	static TlKey latest;		/* the same is often asked for again */
+
 	Assert(len <= TL_NAME_MAX);
 	key->database = database;
 	key->relation = relation;
 	key->len = len;
 	memcpy(key->name, name, len);
 	/* once for all the tables that the key is looked up in */
-	key->hash = hash_bytes((const unsigned char *) &key->database,
-						   used_size(key) - offsetof(TlKey, database));
+	if (latest.len == len && latest.relation == relation &&
+		latest.database == database &&
+		memcmp(latest.name, name, len) == 0)
+		key->hash = latest.hash;
+	else
+	{
+		key->hash = hash_bytes((const unsigned char *) &key->database,
+							   used_size(key) - offsetof(TlKey, database));
+		memcpy(&latest, key, used_size(key));
+	}
 }
 
 uint32

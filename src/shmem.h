@@ -90,6 +90,9 @@ extern void tl_shmem_on_start(void (*function) (void));
 extern void tl_shmem_attach_postmaster(void);
 extern void tl_shmem_detach_postmaster(void);
 
+/* Is tokenlock preloaded, so that the former can succeed? */
+extern bool tl_shmem_is_there(void);
+
 /* One of the tables, after tl_shmem_attach. */
 extern dshash_table *tl_shmem_table(TlTableId id);
 
@@ -124,10 +127,12 @@ extern Size tl_shmem_used(void);
 extern Size tl_shmem_limit(void);
 
 /*
- * A few bytes for each process, written by that process alone, zero at the
- * server's start.  Their number is tl_shmem_slots().
+ * A few bytes for each process, zero at the server's start.  Their number is
+ * tl_shmem_slots().  The first ones are written by that process alone
+ * (stats.c), those from TL_SLOT_WAITER on are of job_line.c.
  */
 #define TL_SLOT_SIZE	128
+#define TL_SLOT_WAITER	96
 extern void *tl_shmem_slot(int procno);
 extern int	tl_shmem_slots(void);
 

@@ -49,8 +49,9 @@ static bool keeping = false;
 /* This process ends, and keeps neither records nor entries any more. */
 static bool leaving = false;
 
-/* tl_token_now() under the present lock; 0: not read yet. */
+/* tl_token_now() and tl_token_about() under the present lock; 0: not read. */
 static TlTime locked_at = 0;
+static TlTime locked_about = 0;
 
 static void sweep(void);
 static void stop_keeping(const TlKey *key);
@@ -87,7 +88,7 @@ tl_token_lock(const TlKey *key, bool create)
 		token->head_procno = -1;
 		token->kept_by = -1;
 	}
-	locked_at = 0;
+	locked_at = locked_about = 0;
 	remove_lapsed(token);
 	return token;
 }
@@ -98,6 +99,16 @@ tl_token_now(void)
 	if (locked_at == 0)
 		locked_at = tl_now();
 	return locked_at;
+}
+
+TlTime
+tl_token_about(void)
+{
+	if (locked_at != 0)
+		return locked_at;
+	if (locked_about == 0)
+		locked_about = tl_now_coarse();
+	return locked_about;
 }
 
 static bool

@@ -215,6 +215,9 @@ extern TlToken *tl_token_lock(const TlKey *key, bool create);
  */
 extern TlTime tl_token_now(void);
 
+/* Likewise, by tl_now_coarse. */
+extern TlTime tl_token_about(void);
+
 /* Unlock the token, and remove it when nothing is left of it. */
 extern void tl_token_unlock(TlToken *token);
 

@@ -13,6 +13,7 @@
 #include "database.h"
 #include "drop.h"
 #include "fmgr.h"
+#include "job_wait.h"
 #include "jobs.h"
 #include "miscadmin.h"
 #include "recover.h"
@@ -116,6 +117,13 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	Node	   *statement = pstmt->utilityStmt;
 	bool		discard_all = IsA(statement, DiscardStmt) &&
 		((DiscardStmt *) statement)->target == DISCARD_ALL;
+	bool		end_prepared = IsA(statement, TransactionStmt) &&
+		(((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) statement)->kind == TRANS_STMT_ROLLBACK_PREPARED);
+
+	/* now, as it could fail */
+	if (end_prepared)
+		tl_job_wait_attach();
 
 	if (IsA(statement, DropdbStmt))
 	{
@@ -132,6 +140,10 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
 								params, queryEnv, dest, qc);
+
+	/* no callback has run for what it did; others see it already */
+	if (end_prepared)
+		tl_job_wake_database();
 
 	/* only after it succeeded: it is refused in a transaction block */
 	if (discard_all)

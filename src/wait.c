@@ -72,7 +72,8 @@ typedef struct TlWait
 /* The line that this backend stands in, for its exit callback. */
 static bool in_line = false;
 static TlKey line_key;
-static TlTime line_keep;		/* how long to keep a place it leaves */
+static TlTime line_keep;		/* how long to keep a place it leaves; 0: */
+static TlTime line_until;		/* until then, as long as it was kept before */
 
 /* A hold lock taken for a grant that is not given yet. */
 static uint64 taken_serial = 0;
@@ -471,7 +472,7 @@ join_line(TlWait *wait)
 
 		if (look.upgrade)
 			standing = TL_STANDING_UPGRADE;
-		else if (request->keep_place != 0 && (!place || place->procno < 0))
+		else if (place ? place->procno < 0 : request->keep_place != 0)
 			standing = TL_STANDING_PLACE;
 		else
 			standing = TL_STANDING_GATE;
@@ -485,6 +486,7 @@ join_line(TlWait *wait)
 			if (standing == TL_STANDING_PLACE)
 			{
 				tl_line_occupy(token, place, &request->owner);
+				line_until = place->deadline;
 				place->deadline = wait->deadline;
 			}
 			wait->queue_serial = token->queue_serial;
@@ -524,7 +526,8 @@ leave_line(void)
 	{
 		kicked = waiter->kicked;
 		if (waiter->standing == TL_STANDING_PLACE)
-			tl_line_vacate(token, waiter, line_keep);
+			tl_line_vacate(token, waiter, line_keep == 0 ? line_until :
+						   tl_time_add(tl_token_now(), line_keep));
 		else
 			tl_line_remove(token, waiter);
 	}
