@@ -517,6 +517,7 @@ tl_worker_revive(const TlWorker *saved)
 	worker->inexact = true;
 	worker->changed = tl_now();
 	tl_range_forget(&worker->range);
+	memset(&worker->got, 0, sizeof(worker->got));
 	unlock(worker);
 }
 

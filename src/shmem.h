@@ -81,9 +81,6 @@ extern void tl_shmem_keep_back(TlTableId id, int entries);
  */
 extern void tl_shmem_attach(void);
 
-/* Is tokenlock preloaded, so that the former can succeed? */
-extern bool tl_shmem_is_there(void);
-
 /*
  * Set a function, from _PG_init, that the postmaster is to call when it has
  * made the shared memory: nobody else runs then.  There and when it ends it
@@ -92,6 +89,9 @@ extern bool tl_shmem_is_there(void);
 extern void tl_shmem_on_start(void (*function) (void));
 extern void tl_shmem_attach_postmaster(void);
 extern void tl_shmem_detach_postmaster(void);
+
+/* Is tokenlock preloaded, so that the former can succeed? */
+extern bool tl_shmem_is_there(void);
 
 /* One of the tables, after tl_shmem_attach. */
 extern dshash_table *tl_shmem_table(TlTableId id);
