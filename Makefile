@@ -31,6 +31,9 @@ OBJS = \
 	src/job_settings.o \
 	src/job_sql.o \
 	src/job_table.o \
+	src/job_turn.o \
+	src/job_turn_find.o \
+	src/job_turn_sql.o \
 	src/job_views.o \
 	src/job_wait.o \
 	src/job_wake.o \

@@ -285,6 +285,7 @@ CREATE TABLE tokenlock_job_settings (
     attempts_column text,
     max_attempts bigint,
     error_column text,
+    key_column text,
     ttl interval,
     wake boolean,
     paused boolean);
@@ -326,6 +327,7 @@ CREATE FUNCTION job_table_set(
     attempts_column text DEFAULT NULL,
     max_attempts bigint DEFAULT NULL,
     error_column text DEFAULT NULL,
+    key_column text DEFAULT NULL,
     ttl interval DEFAULT NULL,
     wake boolean DEFAULT NULL,
     paused boolean DEFAULT NULL)
@@ -333,7 +335,7 @@ RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tokenlock_job_table_set';
 
-COMMENT ON FUNCTION job_table_set(regclass, text, text, text, text, text, text, text, text, text, text, text, bigint, text, interval, boolean, boolean) IS
+COMMENT ON FUNCTION job_table_set(regclass, text, text, text, text, text, text, text, text, text, text, text, bigint, text, text, interval, boolean, boolean) IS
 'say how a job table is to be read; null leaves a setting as it is';
 
 CREATE FUNCTION job_table_reset(
@@ -496,6 +498,7 @@ CREATE FUNCTION tokenlock_job_tables(
     OUT attempts_column text,
     OUT max_attempts bigint,
     OUT error_column text,
+    OUT key_column text,
     OUT ttl interval,
     OUT wake boolean,
     OUT paused boolean,

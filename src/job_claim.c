@@ -20,6 +20,7 @@
 #include "job_claim.h"
 #include "job_look.h"
 #include "job_position.h"
+#include "job_turn_find.h"
 #include "job_wait.h"
 #include "job_warn.h"
 #include "job_xact.h"
@@ -42,6 +43,8 @@ typedef struct TlClaim
 	bool		use_position;	/* start behind it, and look at islands */
 	bool		sees_all;		/* what this call finds is all there is, so it
 								 * may move the position, and correct counts */
+	TlTurnSearch turns;			/* where there is a key column */
+	Datum		last;			/* id of the row that was looked at last */
 
 	/* what was looked at to its end; islands that are older have no more */
 	TlRange		searched;
@@ -55,6 +58,12 @@ static void take_from(TlClaim *claim, const TlKey *dead);
 static bool find_ready(TlClaim *claim);
 static void find_in_island(TlClaim *claim);
 static void sort_rows(TlClaim *claim, int from, int to);
+
+static bool
+has_turns(const TlJobTableInfo *info)
+{
+	return info->turn.attnum != InvalidAttrNumber;
+}
 
 static int64
 remaining(const TlClaim *claim)
@@ -80,6 +89,12 @@ claim_rows(TlJobCall *call, int64 batch, bool resume, HeapTupleHeader **rows)
 	sees_rows = !tl_job_row_security(call->info);
 	claim.use_position = sees_rows && call->info->keyed;
 	claim.sees_all = sees_rows && !IsolationUsesXactSnapshot();
+	claim.turns = (TlTurnSearch)
+	{
+		.info = call->info,.sid = call->sid,.rows = &claim.rows,
+			.batch = batch,.use_position = claim.use_position,
+			.sees_rows = sees_rows,.sees_all = claim.sees_all
+	};
 	tl_range_forget(&claim.searched);
 	tl_position_read(call->info, call->state.expires, &claim.place);
 
@@ -127,6 +142,7 @@ claim_rows(TlJobCall *call, int64 batch, bool resume, HeapTupleHeader **rows)
 	{
 		TlRange		range;
 		TlRange		replaced;
+		bool		island;
 
 		tl_job_range(claim.info, claim.rows.rows + own, taken, &range);
 		tl_job_reserve();
@@ -134,8 +150,12 @@ claim_rows(TlJobCall *call, int64 batch, bool resume, HeapTupleHeader **rows)
 							tl_job_pending(&call->worker), &replaced,
 							&claim.info->key))
 			tl_job_note_replaced(&call->worker, &replaced);
+		island = tl_job_range_without_turns(claim.info, claim.rows.rows + own,
+											taken, &range);
 		tl_job_note(TL_NOTE_CLAIMED, &call->worker, taken, &range,
 					&claim.info->key);
+		if (!island)
+			tl_job_note_no_island();
 	}
 
 	*rows = MemoryContextAllocHuge(CurrentMemoryContext,
@@ -203,6 +223,7 @@ fail_used_up(TlClaim *claim, int from)
 			used_up.rows[used_up.n++] = rows->rows[i];
 		else
 			rows->rows[kept++] = rows->rows[i];
+	tl_job_note_freed(claim->info, used_up.rows, used_up.n);
 	n = tl_job_set(claim->info, TL_CHANGE_USED_UP, claim->call->sid, &used_up,
 				   NULL);
 
@@ -365,16 +386,24 @@ take_from(TlClaim *claim, const TlKey *dead)
 	}
 }
 
-/* Find ready rows that may be handed out. */
-static int64
+/*
+ * Find ready rows that may be handed out.  Answers whether rows were looked
+ * at, of which the last is claim->last.
+ */
+static bool
 find_rows(TlClaim *claim, const TlJobFind *find)
 {
 	int			before = claim->rows.n;
 
+	if (has_turns(claim->info))
+		return tl_turn_find_ready(&claim->turns, find, &claim->last);
 	do
 		tl_job_find(claim->info, find, &claim->rows);
 	while (fail_used_up(claim, before) > 0);
-	return claim->rows.n - before;
+	if (claim->rows.n == before)
+		return false;
+	claim->last = claim->rows.rows[claim->rows.n - 1].id;
+	return true;
 }
 
 /*
@@ -436,8 +465,14 @@ static bool
 find_ready(TlClaim *claim)
 {
 	TlJobFind	find = {.limit = -1};
-	int64		found;
+	bool		found;
 
+	if (has_turns(claim->info))
+	{
+		tl_turn_find_offered(&claim->turns, false);
+		if (remaining(claim) == 0)
+			return false;
+	}
 	while (claim->use_position && claim->place.nislands > 0)
 	{
 		find_in_island(claim);
@@ -452,15 +487,16 @@ find_ready(TlClaim *claim)
 		find.lo = &claim->place.position;
 	}
 	found = find_rows(claim, &find);
-	if (found > 0 && claim->use_position && claim->sees_all)
+	if (found && claim->use_position && claim->sees_all)
 	{
 		TlPoint		last;
 
-		tl_point_set(&last, &claim->info->key,
-					 claim->rows.rows[claim->rows.n - 1].id);
+		tl_point_set(&last, &claim->info->key, claim->last);
 		tl_position_advance(claim->info, &claim->place, &last);
 	}
 
+	if (has_turns(claim->info) && remaining(claim) > 0)
+		tl_turn_find_offered(&claim->turns, true);
 	if ((remaining(claim) == 0 && tl_now() < claim->place.look_next) ||
 		!tl_look_behind(claim->info, remaining(claim) > 0) ||
 		remaining(claim) == 0 || !claim->use_position || !claim->sees_all)
@@ -555,8 +591,7 @@ find_in_island(TlClaim *claim)
 		return;
 	}
 	if (remaining(claim) == 0)
-		tl_point_set(&last, &claim->info->key,
-					 claim->rows.rows[claim->rows.n - 1].id);
+		tl_point_set(&last, &claim->info->key, claim->last);
 	tl_position_island_done(claim->info, island->serial,
 							remaining(claim) == 0 ? &last : NULL);
 	tl_position_read(claim->info, claim->call->state.expires, &claim->place);

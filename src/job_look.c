@@ -49,6 +49,7 @@
 #include "clock.h"
 #include "job_look.h"
 #include "job_position.h"
+#include "job_turn.h"
 #include "job_worker.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -94,12 +95,16 @@ typedef struct TlLook
 	AttrNumber	id;
 	AttrNumber	status;
 	AttrNumber	sid;
+	AttrNumber	turn;			/* 0 if there is no key column */
 
 	/* what was found */
 	bool		unknown_key;	/* a row whose key is too long to be noted */
 	TlPoint    *ready;
+	Datum	   *turns;			/* values of the key column of the latter, */
+	bool	   *has_turn;		/* where there is one */
 	int			nready;
 	int			nbehind;		/* of these, known to be behind the position */
+	bool		new_turn;		/* of a key that nobody knew to have some */
 	TlClaimedRow *claimed;		/* of one page */
 	int			nclaimed;
 } TlLook;
@@ -309,6 +314,10 @@ run_slice(TlLook *look, bool whole)
 
 	look->ready = palloc(sizeof(TlPoint) * (TL_ENOUGH_READY +
 											MaxHeapTuplesPerPage));
+	look->turns = palloc(sizeof(Datum) * (TL_ENOUGH_READY +
+										  MaxHeapTuplesPerPage));
+	look->has_turn = palloc(sizeof(bool) * (TL_ENOUGH_READY +
+											MaxHeapTuplesPerPage));
 	look->claimed = palloc(sizeof(TlClaimedRow) * MaxHeapTuplesPerPage);
 	if (state->leaf == 0 && state->block == 0)
 		begin_round(state, look);
@@ -324,6 +333,8 @@ run_slice(TlLook *look, bool whole)
 								  look->info->status.raw_name);
 		look->sid = get_attnum(RelationGetRelid(rel),
 							   look->info->sid.raw_name);
+		look->turn = look->info->turn.attnum == InvalidAttrNumber ? 0 :
+			get_attnum(RelationGetRelid(rel), look->info->turn.raw_name);
 		finished = look_at_leaf(look, rel, whole);
 		table_close(rel, NoLock);
 		if (!finished)
@@ -437,6 +448,24 @@ same_status(TlLook *look, Datum value, TlJobStatus status)
 	return tl_value_same(value, wanted, -1, false);
 }
 
+/* Copy the value of a ready row's key column.  False when it has none. */
+static bool
+note_turn(TlLook *look, TupleDesc desc, HeapTuple tuple)
+{
+	TlKeyType  *type = &look->info->turn_type;
+	bool		isnull = look->turn == 0;
+	Datum		value = isnull ? (Datum) 0 :
+		heap_getattr(tuple, look->turn, desc, &isnull);
+
+	/* one that is stored elsewhere has to do with an island */
+	if (!isnull && type->len == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+		isnull = true;
+	look->has_turn[look->nready] = !isnull;
+	if (!isnull)
+		look->turns[look->nready] = datumCopy(value, type->byval, type->len);
+	return !isnull;
+}
+
 /*
  * With the page locked.  A ready row is of interest if it is behind the
  * position as it was before the snapshot: then no claimer on its way there is
@@ -468,10 +497,10 @@ look_at_row(TlLook *look, TupleDesc desc, HeapTuple tuple)
 		tl_point_set(&point, key, id);
 	if (ready)
 	{
-		if (point.known)
-			look->ready[look->nready++] = point;
-		else
+		if (!note_turn(look, desc, tuple) && !point.known)
 			look->unknown_key = true;
+		else
+			look->ready[look->nready++] = point;
 	}
 	else
 	{
@@ -513,16 +542,32 @@ note_claimed(TlLook *look)
 		tl_position_note_lapse(info->relation, first_lapse);
 }
 
-/* Of the ready rows that a page has added, keep those behind the position. */
+/*
+ * Of the ready rows that a page has added, keep those behind the position.
+ * Where there are keys, those are kept.
+ */
 static void
 keep_behind(TlLook *look)
 {
 	int			n = look->nbehind;
 
 	for (int i = n; i < look->nready; i++)
-		if (tl_point_compare(&look->ready[i], &look->position,
-							 &look->info->key) <= 0)
+	{
+		uint64		turn;
+
+		if (look->ready[i].known &&
+			tl_point_compare(&look->ready[i], &look->position,
+							 &look->info->key) > 0)
+			continue;
+		if (!look->has_turn[i])
+		{
 			look->ready[n++] = look->ready[i];
+			continue;
+		}
+		turn = tl_turn_hash(look->info, &look->turns[i], false);
+		if (tl_turn_notice(look->info, look->turns[i], turn))
+			look->new_turn = true;
+	}
 	look->nready = look->nbehind = n;
 }
 
@@ -547,7 +592,7 @@ note_ready(TlLook *look)
 		return true;
 	}
 	if (n == 0)
-		return false;
+		return look->new_turn;
 
 	room = Min(tl_position_island_room(look->info) - TL_NEW_ISLANDS,
 			   TL_NEW_ISLANDS);

@@ -23,6 +23,7 @@
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 #include "utils/resowner.h"
+#include "utils/snapmgr.h"
 
 /* How often rows may move away from under one statement. */
 #define TL_MOVED_TRIES	100
@@ -122,32 +123,66 @@ make_plan(TlJobPlan *plan)
 	AtEOXact_GUC(true, level);
 }
 
+/* See to it that a statement is executed with our plan. */
+static int
+begin_execution(TlJobPlan *plan)
+{
+	if (unlikely(!is_planned(plan)))
+		make_plan(plan);
+	return unlikely(plan_cache_mode == PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN) ?
+		begin_planning(plan) : 0;
+}
+
+static void
+end_execution(int level)
+{
+	if (unlikely(level > 0))
+		AtEOXact_GUC(true, level);
+}
+
 /* Execute a statement; the result is in SPI_tuptable. */
 uint64
 tl_plan_execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
 {
+	int			level = begin_execution(plan);
 	int			code;
-
-	if (unlikely(!is_planned(plan)))
-		make_plan(plan);
 
 	if (expected != SPI_OK_SELECT)
 		tl_job_wake_begin_own();
-	if (unlikely(plan_cache_mode == PLAN_CACHE_MODE_FORCE_CUSTOM_PLAN))
-	{
-		int			level = begin_planning(plan);
-
-		code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
-		AtEOXact_GUC(true, level);
-	}
-	else
-		code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
+	code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
 	if (expected != SPI_OK_SELECT)
 		tl_job_wake_end_own();
+	end_execution(level);
 	if (code != expected)
 		elog(ERROR, "a statement on jobs failed: %s",
 			 SPI_result_code_string(code));
 	return SPI_processed;
+}
+
+uint64
+tl_plan_execute_latest(TlJobPlan *plan, Datum *values, const char *nulls)
+{
+	int			level = begin_execution(plan);
+	int			code = SPI_execute_snapshot(plan->plan, values, nulls,
+											GetLatestSnapshot(),
+											InvalidSnapshot, false, true, 0);
+
+	end_execution(level);
+	if (code != SPI_OK_SELECT)
+		elog(ERROR, "a look at jobs failed: %s",
+			 SPI_result_code_string(code));
+	return SPI_processed;
+}
+
+Portal
+tl_plan_open(TlJobPlan *plan, Datum *values, const char *nulls)
+{
+	int			level = begin_execution(plan);
+	Portal		portal = SPI_cursor_open(NULL, plan->plan, values, nulls,
+										 false);
+
+	end_execution(level);
+	return portal;
 }
 
 /*
@@ -250,6 +285,12 @@ tl_job_free_plans(TlJobTableInfo *info)
 	free_plan(&info->due);
 	for (Size i = 0; i < 6; i++)
 		free_plan(&info->peek[i / 2][i % 2]);
+	for (Size i = 0; i < 6; i++)
+		free_plan(&info->walk[i / 2][i % 2]);
+	free_plan(&info->walk_turns);
+	free_plan(&info->verify[false]);
+	free_plan(&info->verify[true]);
+	free_plan(&info->heads);
 	for (Size i = 0; i < 4; i++)
 		free_plan(&info->fail[i / 2][i % 2]);
 	for (TlJobListPlan *list = info->lists; list; list = list->next)

@@ -25,7 +25,14 @@ extern void tl_plan_prepare(TlJobPlan *plan, const char *statement, int n,
 extern uint64 tl_plan_execute(TlJobPlan *plan, Datum *values,
 							  const char *nulls, int expected);
 
-/* The same for one that locks rows, which may have moved meanwhile. */
+/* The same for one that only reads, with a snapshot of this moment. */
+extern uint64 tl_plan_execute_latest(TlJobPlan *plan, Datum *values,
+									 const char *nulls);
+
+/* Open a cursor on the result of one that only reads. */
+extern Portal tl_plan_open(TlJobPlan *plan, Datum *values, const char *nulls);
+
+/* Execute one that locks rows, which may have moved meanwhile. */
 extern void tl_plan_execute_lock(TlJobTableInfo *info, TlJobPlan *plan,
 								 Datum *values, const char *nulls);
 

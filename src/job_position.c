@@ -20,6 +20,7 @@
 
 #include "clock.h"
 #include "job_position.h"
+#include "job_turn.h"
 #include "miscadmin.h"
 
 #define job_tables()	tl_shmem_table(TL_TABLE_JOB_TABLES)
@@ -53,6 +54,7 @@ reset(TlJobTable *table, const TlJobStamp *stamp)
 	forget(table);
 	memset(&table->look, 0, sizeof(table->look));
 	table->next_lapse = 0;
+	table->turns.forget = true;
 }
 
 TlJobTable *
@@ -89,12 +91,19 @@ tl_position_enter(TlJobTableInfo *info)
 			table->version = 0;
 			memset(table->events, 0, sizeof(table->events));
 			tl_job_line_init(&table->line);
+			memset(&table->turns, 0, sizeof(table->turns));
 			reset(table, &info->stamp);
 		}
 	}
 	if (unlikely(memcmp(&table->stamp, &info->stamp, sizeof(TlJobStamp)) != 0))
 		reset(table, &info->stamp);
 	return table;
+}
+
+void
+tl_position_forget_locked(TlJobTable *table)
+{
+	forget(table);
 }
 
 static void
@@ -365,8 +374,12 @@ sweep_unused(void)
 
 	dshash_seq_init(&status, job_tables(), true);
 	while ((table = dshash_seq_next(&status)) != NULL)
-		if (table->used < now - TL_UNUSED && table->line.waiting == 0)
+		if (table->used < now - TL_UNUSED && table->line.waiting == 0 &&
+			table->turns.owned == 0)
 		{
+			if (DsaPointerIsValid(table->turns.memory))
+				tl_shmem_free(table->turns.memory,
+							  tl_turns_size(table->turns.capacity));
 			dshash_delete_current(&status);
 			tl_shmem_count_entry(TL_TABLE_JOB_TABLES, -1);
 		}

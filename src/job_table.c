@@ -267,20 +267,39 @@ tl_job_sid_key(TlJobTableInfo *info, Datum sid, TlKey *key)
 	return fits;
 }
 
-void
-tl_job_range(TlJobTableInfo *info, const TlJobRow *rows, int n,
-			 TlRange *range)
+static bool
+range_of(TlJobTableInfo *info, const TlJobRow *rows, int n, bool all,
+		 TlRange *range)
 {
 	TlRange		row;
+	bool		any = false;
 
 	tl_range_forget(range);
 	for (int i = 0; i < n; i++)
 	{
+		if (!all && rows[i].turn != 0)
+			continue;
 		tl_point_set(&row.lo, &info->key, rows[i].id);
 		row.hi = row.lo;
-		if (i == 0)
+		if (!any)
 			*range = row;
 		else
 			tl_range_widen(range, &row, &info->key);
+		any = true;
 	}
+	return any;
+}
+
+void
+tl_job_range(TlJobTableInfo *info, const TlJobRow *rows, int n,
+			 TlRange *range)
+{
+	(void) range_of(info, rows, n, true, range);
+}
+
+bool
+tl_job_range_without_turns(TlJobTableInfo *info, const TlJobRow *rows, int n,
+						   TlRange *range)
+{
+	return range_of(info, rows, n, false, range);
 }

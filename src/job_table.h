@@ -138,6 +138,14 @@ typedef struct TlJobTableInfo
 	TlJobColumn attempts;		/* attnum is 0 if there is none */
 	int64		max_attempts;	/* 0: no limit */
 	TlJobColumn error;			/* attnum is 0 if there is none */
+	TlJobColumn turn;			/* the key column: jobs that have the same in
+								 * it take turns; attnum is 0 if there is none */
+	TlKeyType	turn_type;		/* without comparison */
+	FmgrInfo	turn_hash;		/* fn_oid is 0 if the type has none */
+	Oid			turn_array_type;
+	char	   *turn_greater;	/* operator of its order; NULL if it has none */
+	char	   *turn_alias;		/* for one value of it, ... */
+	char	   *turn_name;		/* ... as a column */
 	TlKeyType	key;
 	Oid			key_array_type;
 	char	   *less_equal;		/* operators of the key's order */
@@ -155,6 +163,10 @@ typedef struct TlJobTableInfo
 	TlJobPlan	sort;
 	TlJobPlan	peek[3][2];		/* job_ready.c: TlJobLower, upper */
 	TlJobPlan	due;
+	TlJobPlan	walk[3][2];		/* see TlJobFind: lower, upper */
+	TlJobPlan	walk_turns;
+	TlJobPlan	verify[2];		/* locking or not */
+	TlJobPlan	heads;
 	TlJobListPlan *lists;
 
 	int64		pages_read;		/* by this claim, to find rows */
@@ -212,6 +224,8 @@ typedef struct TlJobRow
 {
 	ItemPointerData tid;		/* not used in partitioned tables */
 	bool		used_up;		/* it may not be handed out any more */
+	uint64		turn;			/* hash of the key column; 0: it has no key */
+	Datum		turn_value;
 	Datum		id;
 } TlJobRow;
 
@@ -256,9 +270,19 @@ extern void tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from,
 /* Prepare the statements that depend on settings, to see whether they can be. */
 extern void tl_job_check_statements(TlJobTableInfo *info);
 
-/* Append the condition for ready rows; the parameter is the present time. */
+/*
+ * Append the condition for ready rows; the parameter is the present time.
+ * With 0 in its place, rows that are not due yet count, too.
+ */
 extern void tl_job_append_ready(StringInfo buf, const TlJobTableInfo *info,
 								int time_param);
+
+/*
+ * Append the columns that locked rows are read from, and take over the rows
+ * that a statement has found.
+ */
+extern void tl_job_append_columns(StringInfo buf, TlJobTableInfo *info);
+extern void tl_job_add_rows(TlJobTableInfo *info, TlJobRows *rows);
 
 /*
  * Names in ready_when mean the same for all callers, so a statement that has
@@ -300,10 +324,10 @@ extern void tl_job_require_failed(TlJobTableInfo *info);
 
 /*
  * Set rows of the sid that are in a list of ids to done.  Returns how many
- * there were.
+ * there were, and in *turns the hashes of their key column, if there is one.
  */
 extern int64 tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids,
-						   Oid array_type);
+						   Oid array_type, uint64 **turns);
 
 /* Lock those of a list of ids that the sid has, waiting if need be. */
 extern int64 tl_job_find_listed(TlJobTableInfo *info, Datum sid, Datum ids,
@@ -318,5 +342,10 @@ extern void tl_job_check_hidden(TlJobTableInfo *info);
 /* The range of some rows, as shared memory keeps it. */
 extern void tl_job_range(TlJobTableInfo *info, const TlJobRow *rows, int n,
 						 TlRange *range);
+
+/* The range of those that have no key; false if there is none. */
+extern bool tl_job_range_without_turns(TlJobTableInfo *info,
+									   const TlJobRow *rows, int n,
+									   TlRange *range);
 
 #endif							/* TOKENLOCK_JOB_TABLE_H */

@@ -20,6 +20,7 @@
 
 #include "access/xact.h"
 #include "job_position.h"
+#include "job_turn.h"
 #include "job_wait.h"
 #include "job_worker.h"
 #include "job_xact.h"
@@ -35,6 +36,7 @@ typedef struct TlJobNote
 	int64		n;
 	TlKeyStamp	stamp;			/* of the ranges */
 	TlRange		range;
+	bool		no_island;		/* the range is empty: turns tell of all rows */
 	bool		replaced;		/* of what gives back: an abort restores this */
 	TlRange		before;
 } TlJobNote;
@@ -47,6 +49,25 @@ typedef struct TlJobOpen
 									 * called; 0: nowhere */
 	bool		got_rows;		/* it was handed some */
 } TlJobOpen;
+
+/* A turn that was taken or set free; in the order in which that happened. */
+typedef struct TlTurnNote
+{
+	Oid			relation;
+	SubTransactionId subid;
+	bool		freed;
+	uint64		hash;			/* 0: given up */
+} TlTurnNote;
+
+/*
+ * So many of the last ones a claim looks at to see which it has set free
+ * itself; others have to wait for the commit.
+ */
+#define TL_FREED_TURNS	1000
+
+static TlTurnNote *turns = NULL;
+static int	nturns = 0;
+static int	turns_allocated = 0;
 
 static TlJobNote *notes = NULL;
 static int	nnotes = 0;
@@ -181,11 +202,18 @@ tl_job_note(TlJobNoteKind kind, const TlKey *worker, int64 n,
 	note->worker = *worker;
 	note->n = n;
 	note->stamp = type->stamp;
+	note->no_island = false;
 	note->replaced = false;
 	if (range)
 		note->range = *range;
 	else
 		tl_range_forget(&note->range);
+}
+
+void
+tl_job_note_no_island(void)
+{
+	notes[nnotes - 1].no_island = true;
 }
 
 void
@@ -243,12 +271,134 @@ tl_job_merge_note(const TlKeyType *type)
 			!tl_stamp_same(&note->stamp, &last->stamp) ||
 			!same_worker(&note->worker, &last->worker))
 			continue;
-		tl_range_widen(&range, &last->range, type);
+		if (note->no_island)
+			range = last->range;
+		else if (!last->no_island)
+			tl_range_widen(&range, &last->range, type);
 		note->range = range;
+		note->no_island = note->no_island && last->no_island;
 		note->n += last->n;
 		nnotes--;
 		return;
 	}
+}
+
+/*
+ * Turns
+ */
+
+void
+tl_job_reserve_turns(int n)
+{
+	int			allocated = turns_allocated;
+
+	if (nturns + n <= allocated)
+		return;
+	allocated = Max(allocated, nturns + n);
+	turns = grow(turns, &allocated, sizeof(TlTurnNote));
+	turns_allocated = allocated;
+}
+
+void
+tl_job_note_turn(Oid relation, uint64 hash, bool freed)
+{
+	TlTurnNote *note = &turns[nturns++];
+
+	Assert(nturns <= turns_allocated);
+	note->relation = relation;
+	note->subid = GetCurrentSubTransactionId();
+	note->freed = freed;
+	note->hash = hash;
+}
+
+void
+tl_job_give_up_turn(Oid relation, uint64 hash)
+{
+	for (int i = nturns - 1; i >= 0; i--)
+		if (turns[i].hash == hash && turns[i].relation == relation &&
+			!turns[i].freed)
+		{
+			turns[i].hash = 0;
+			break;
+		}
+	while (nturns > 0 && turns[nturns - 1].hash == 0)
+		nturns--;
+}
+
+uint64 *
+tl_job_freed_turns(Oid relation, int *n)
+{
+	int			from = Max(0, nturns - TL_FREED_TURNS);
+	uint64	   *hashes = palloc(sizeof(uint64) * (nturns - from + 1));
+
+	*n = 0;
+	for (int i = from; i < nturns; i++)
+		if (turns[i].freed && turns[i].relation == relation)
+			hashes[(*n)++] = turns[i].hash;
+	return hashes;
+}
+
+/* Does the transaction have a turn by what has not been rolled back? */
+static bool
+has_turn(Oid relation, uint64 hash)
+{
+	for (int i = 0; i < nturns; i++)
+		if (turns[i].hash == hash && turns[i].relation == relation &&
+			!turns[i].freed)
+			return true;
+	return false;
+}
+
+/*
+ * In the order in which things happened: a job may have been claimed and then
+ * finished, or finished and the next one of its key claimed.
+ */
+static void
+end_turns(TlTurnEnd end)
+{
+	int			n = nturns;
+	Oid			wake = InvalidOid;
+
+	nturns = 0;
+	for (int i = 0; i < n; i++)
+	{
+		TlTurnNote *note = &turns[i];
+
+		if (note->hash == 0)
+			continue;
+		if (!note->freed)
+			tl_turn_end(note->relation, note->hash, end);
+		else if (end == TL_TURN_COMMITTED)
+			tl_turn_freed(note->relation, note->hash);
+		/* a job of that key may be ready now */
+		if (wake != note->relation && OidIsValid(wake))
+			tl_job_wake(wake);
+		wake = note->relation;
+	}
+	if (OidIsValid(wake))
+		tl_job_wake(wake);
+}
+
+static void
+abort_turns(SubTransactionId subid)
+{
+	int			n = nturns;
+
+	/* what was noted since it began is its own, or became so */
+	while (nturns > 0 && turns[nturns - 1].subid == subid)
+		nturns--;
+	for (int i = nturns; i < n; i++)
+		if (turns[i].hash != 0 && !turns[i].freed &&
+			!has_turn(turns[i].relation, turns[i].hash))
+			tl_turn_end(turns[i].relation, turns[i].hash, TL_TURN_ABORTED);
+}
+
+static void
+add_island(const TlJobNote *note)
+{
+	if (!note->no_island)
+		tl_position_add_island(note->worker.relation, &note->range,
+							   &note->stamp);
 }
 
 /* What a note means when its transaction ends. */
@@ -265,8 +415,7 @@ settle(const TlJobNote *note, bool committed)
 				return;
 			}
 			tl_worker_lower(&note->worker, note->n);
-			tl_position_add_island(note->worker.relation, &note->range,
-								   &note->stamp);
+			add_island(note);
 			break;
 		case TL_NOTE_TAKEN:
 			if (!committed)
@@ -287,8 +436,7 @@ settle(const TlJobNote *note, bool committed)
 				tl_position_count(note->worker.relation, TL_JOBS_FINISHED,
 								  note->n);
 			if (committed && note->kind == TL_NOTE_RELEASED)
-				tl_position_add_island(note->worker.relation, &note->range,
-									   &note->stamp);
+				add_island(note);
 			break;
 	}
 }
@@ -300,6 +448,8 @@ end_transaction(bool committed, bool prepared)
 	for (int i = nnotes - 1; i >= 0 && !prepared; i--)
 		settle(&notes[i], committed);
 	nnotes = 0;
+	end_turns(prepared ? TL_TURN_PREPARED :
+			  committed ? TL_TURN_COMMITTED : TL_TURN_ABORTED);
 	for (int i = 0; i < nopens; i++)
 		tl_worker_close(&opens[i].worker, committed,
 						!committed && opens[i].unreleased_in != InvalidSubTransactionId,
@@ -343,6 +493,7 @@ abort_subtransaction(SubTransactionId subid)
 		if (notes[i].subid != subid)
 			notes[kept++] = notes[i];
 	nnotes = kept;
+	abort_turns(subid);
 	for (int i = 0; i < nopens; i++)
 		if (opens[i].unreleased_in == subid)
 		{
@@ -361,6 +512,9 @@ on_subxact(SubXactEvent event, SubTransactionId mySubid,
 			for (int i = 0; i < nnotes; i++)
 				if (notes[i].subid == mySubid)
 					notes[i].subid = parentSubid;
+			for (int i = 0; i < nturns; i++)
+				if (turns[i].subid == mySubid)
+					turns[i].subid = parentSubid;
 			for (int i = 0; i < nopens; i++)
 				if (opens[i].unreleased_in == mySubid)
 					opens[i].unreleased_in = parentSubid;
@@ -381,6 +535,6 @@ on_subxact(SubXactEvent event, SubTransactionId mySubid,
 static void
 on_session_exit(int code, Datum arg)
 {
-	if (nnotes > 0 || nopens > 0)
+	if (nnotes > 0 || nopens > 0 || nturns > 0)
 		AbortOutOfAnyTransaction();
 }
