@@ -31,6 +31,7 @@
 #include "storage/latch.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 /* How often to look for what nobody tells; and where the trigger tells most. */
@@ -70,6 +71,8 @@ static int	own_fired;
 
 static void abandon(void);
 static void on_xact(XactEvent event, void *arg);
+static void on_release(ResourceReleasePhase phase, bool isCommit,
+					   bool isTopLevel, void *arg);
 static void on_subxact(SubXactEvent event, SubTransactionId mySubid,
 					   SubTransactionId parentSubid, void *arg);
 static void on_session_exit(int code, Datum arg);
@@ -88,6 +91,7 @@ tl_job_wait_attach(void)
 	/* while shared memory can be used */
 	before_shmem_exit(on_session_exit, 0);
 	RegisterXactCallback(on_xact, NULL);
+	RegisterResourceReleaseCallback(on_release, NULL);
 	RegisterSubXactCallback(on_subxact, NULL);
 	attached = true;
 }
@@ -419,9 +423,6 @@ on_xact(XactEvent event, void *arg)
 {
 	switch (event)
 	{
-		case XACT_EVENT_COMMIT:
-			end_transaction(true);
-			break;
 		case XACT_EVENT_ABORT:
 			abandon();
 			end_transaction(false);
@@ -433,6 +434,19 @@ on_xact(XactEvent event, void *arg)
 		default:
 			break;
 	}
+}
+
+/*
+ * A commit wakes later than that: only then have others been told to forget
+ * what they know of the table.  Who looked with settings from before would
+ * find it paused, and sleep on.
+ */
+static void
+on_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
+		   void *arg)
+{
+	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && isCommit && isTopLevel)
+		end_transaction(true);
 }
 
 static void
