@@ -70,10 +70,10 @@ static Oid	own_update = InvalidOid;
 
 static void abandon(void);
 static void on_xact(XactEvent event, void *arg);
-static void on_subxact(SubXactEvent event, SubTransactionId mySubid,
-					   SubTransactionId parentSubid, void *arg);
 static void on_release(ResourceReleasePhase phase, bool isCommit,
 					   bool isTopLevel, void *arg);
+static void on_subxact(SubXactEvent event, SubTransactionId mySubid,
+					   SubTransactionId parentSubid, void *arg);
 static void on_session_exit(int code, Datum arg);
 
 void
@@ -90,8 +90,8 @@ tl_job_wait_attach(void)
 	/* while shared memory can be used */
 	before_shmem_exit(on_session_exit, 0);
 	RegisterXactCallback(on_xact, NULL);
-	RegisterSubXactCallback(on_subxact, NULL);
 	RegisterResourceReleaseCallback(on_release, NULL);
+	RegisterSubXactCallback(on_subxact, NULL);
 	attached = true;
 }
 
