@@ -145,7 +145,12 @@ for my $crash (1 .. $crashes)
 	{
 		$node->kill9;
 		# its children end when they notice; until then memory is in use
-		until_true(sub { $node->start(fail_ok => 1) }, 120)
+		until_true(
+			sub {
+				# a start that fails takes the old pid file for a server
+				$node->{_pid} = undef;
+				return $node->start(fail_ok => 1);
+			}, 120)
 		  or die 'the server does not start';
 	}
 	else
