@@ -15,8 +15,6 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "clock.h"
@@ -25,10 +23,9 @@
 #include "job_plan.h"
 #include "job_position.h"
 #include "job_ready.h"
+#include "job_turn_find.h"
 #include "job_worker.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
-#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -63,24 +60,11 @@ prepare_peek(TlJobTableInfo *info, TlJobPlan *plan, TlJobLower lower,
 	tl_plan_prepare(plan, buf.data, lengthof(types), types);
 }
 
-/* Is nobody about to change this row, so that a claim would not pass it by? */
+/* Does a claim start at a position? */
 static bool
-is_free(Oid relation, ItemPointer tid)
+in_place(TlJobTableInfo *info)
 {
-	Relation	rel = table_open(relation, AccessShareLock);
-	HeapTupleData tuple;
-	Buffer		buffer;
-	bool		free = false;
-
-	tuple.t_self = *tid;
-	if (heap_fetch(rel, SnapshotAny, &tuple, &buffer, false))
-	{
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		free = !tl_look_is_passing(tuple.t_data);
-		UnlockReleaseBuffer(buffer);
-	}
-	table_close(rel, NoLock);
-	return free;
+	return info->keyed && !tl_job_row_security(info);
 }
 
 /* Is there a ready row in this range that a claim could have? */
@@ -89,9 +73,12 @@ is_ready(TlJobTableInfo *info, TlJobLower lower, const TlPoint *lo,
 		 const TlPoint *hi)
 {
 	TlJobPlan  *plan = &info->peek[lower][hi != NULL];
+	TlJobFind	find = {.lower = lower,.lo = lo,.hi = hi};
 	Datum		values[4] = {0};
 	char		nulls[5] = "nn  ";
 
+	if (info->turn.attnum != InvalidAttrNumber)
+		return tl_turn_is_ready(info, &find, in_place(info));
 	if (lower != TL_LOWER_NONE)
 	{
 		values[0] = tl_point_value(lo, &info->key);
@@ -125,8 +112,8 @@ is_ready(TlJobTableInfo *info, TlJobLower lower, const TlPoint *lo,
 											result->tupdesc, 2, &isnull);
 
 			found = !info->heap ||
-				is_free(DatumGetObjectId(relation),
-						(ItemPointer) DatumGetPointer(tid));
+				tl_look_is_free(DatumGetObjectId(relation),
+								(ItemPointer) DatumGetPointer(tid));
 		}
 		SPI_freetuptable(result);
 		if (found)
@@ -140,8 +127,10 @@ is_ready(TlJobTableInfo *info, TlJobLower lower, const TlPoint *lo,
 static bool
 any_ready(TlJobTableInfo *info, const TlJobPlace *place)
 {
-	if (tl_job_row_security(info) || !info->keyed)
+	if (!in_place(info))
 		return is_ready(info, TL_LOWER_NONE, NULL, NULL);
+	if (info->turn.attnum != InvalidAttrNumber && tl_turn_is_offered(info))
+		return true;
 	for (int i = 0; i < place->nislands; i++)
 	{
 		const TlIsland *island = &place->islands[i];
