@@ -95,6 +95,8 @@ claim_rows(TlJobCall *call, int64 batch, bool resume, HeapTupleHeader **rows)
 			.batch = batch,.use_position = claim.use_position,
 			.sees_rows = sees_rows,.sees_all = claim.sees_all
 	};
+	if (has_turns(call->info))
+		claim.turns.call = tl_shmem_next_serial();
 	tl_range_forget(&claim.searched);
 	tl_position_read(call->info, call->state.expires, &claim.place);
 
@@ -472,6 +474,7 @@ static bool
 find_ready(TlClaim *claim)
 {
 	TlJobFind	find = {.limit = -1};
+	TlPoint		last;
 	bool		found;
 
 	if (has_turns(claim->info))
@@ -493,14 +496,20 @@ find_ready(TlClaim *claim)
 		find.lower = TL_LOWER_BEHIND;
 		find.lo = &claim->place.position;
 	}
-	found = find_rows(claim, &find);
-	if (found && claim->use_position && claim->sees_all)
+	claim->turns.in_steps = claim->use_position && claim->sees_all;
+	do
 	{
-		TlPoint		last;
-
-		tl_point_set(&last, &claim->info->key, claim->last);
-		tl_position_advance(claim->info, &claim->place, &last);
-	}
+		found = find_rows(claim, &find);
+		if (found && claim->use_position && claim->sees_all)
+		{
+			tl_point_set(&last, &claim->info->key, claim->last);
+			tl_position_advance(claim->info, &claim->place, &last);
+			find.lower = TL_LOWER_BEHIND;
+			find.lo = &last;
+		}
+		find.limit = remaining(claim);
+	} while (claim->turns.stopped && last.known && find.limit > 0);
+	claim->turns.in_steps = claim->turns.stopped = false;
 
 	if (has_turns(claim->info) && remaining(claim) > 0)
 		tl_turn_find_offered(&claim->turns, true);

@@ -16,6 +16,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "job_look.h"
 #include "job_plan.h"
 #include "job_turn_find.h"
 #include "utils/array.h"
@@ -189,7 +190,8 @@ prepare_verify(TlJobTableInfo *info, TlJobPlan *plan, bool locking)
 	if (locking)
 		tl_job_append_columns(&buf, info);
 	else
-		appendStringInfo(&buf, "SELECT %s", info->id.name);
+		appendStringInfo(&buf, "SELECT %s, %s.tableoid, %s.ctid",
+						 info->id.name, info->alias, info->alias);
 	appendStringInfo(&buf,
 					 " FROM %s, LATERAL (SELECT %s AS %s) AS %s"
 					 " WHERE %s %s ANY ($1) AND ",
@@ -216,6 +218,47 @@ id_array(TlJobTableInfo *info, const Datum *ids, int n)
 						   info->key.len, info->key.byval, info->key.align);
 }
 
+/* By a snapshot of this moment, without a lock. */
+static int
+verify_now(TlJobTableInfo *info, Datum *values, const char *nulls)
+{
+	TlJobPlan  *plan = &info->verify[false];
+
+	if (plan->plan == NULL)
+		prepare_verify(info, plan, false);
+	return (int) tl_plan_execute_latest(plan, values, nulls);
+}
+
+bool
+tl_turn_any_free(TlJobTableInfo *info, const Datum *ids, int n)
+{
+	Datum		values[2];
+	char		nulls[3] = "  ";
+	int			level = tl_job_begin_path(info);
+	SPITupleTable *result;
+	bool		found = false;
+
+	values[0] = PointerGetDatum(id_array(info, ids, n));
+	values[1] = present_time(info, &nulls[1]);
+	n = verify_now(info, values, nulls);
+	tl_job_end_path(level);
+	result = SPI_tuptable;
+	for (int i = 0; i < n && !found; i++)
+	{
+		bool		isnull;
+		Datum		relation = SPI_getbinval(result->vals[i], result->tupdesc,
+											 2, &isnull);
+		Datum		tid = SPI_getbinval(result->vals[i], result->tupdesc, 3,
+										&isnull);
+
+		found = !info->heap ||
+			tl_look_is_free(DatumGetObjectId(relation),
+							(ItemPointer) DatumGetPointer(tid));
+	}
+	SPI_freetuptable(result);
+	return found;
+}
+
 /*
  * The snapshot of a REPEATABLE READ transaction may be older than the turn:
  * ask the newest first.  What that lets through and the transaction sees
@@ -224,13 +267,9 @@ id_array(TlJobTableInfo *info, const Datum *ids, int n)
 static ArrayType *
 verified_now(TlJobTableInfo *info, Datum *values, const char *nulls)
 {
-	TlJobPlan  *plan = &info->verify[false];
+	int			n = verify_now(info, values, nulls);
 	Datum	   *ids;
-	int			n;
 
-	if (plan->plan == NULL)
-		prepare_verify(info, plan, false);
-	n = tl_plan_execute_latest(plan, values, nulls);
 	ids = palloc(sizeof(Datum) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 	{
@@ -259,21 +298,6 @@ tl_turn_verify(TlJobTableInfo *info, const Datum *ids, int n, TlJobRows *rows)
 	tl_plan_execute_lock(info, plan, values, nulls);
 	tl_job_end_path(level);
 	tl_job_add_rows(info, rows);
-}
-
-bool
-tl_turn_any_ready(TlJobTableInfo *info, const Datum *ids, int n)
-{
-	Datum		values[2];
-	char		nulls[3] = "  ";
-	int			level = tl_job_begin_path(info);
-	ArrayType  *ready;
-
-	values[0] = PointerGetDatum(id_array(info, ids, n));
-	values[1] = present_time(info, &nulls[1]);
-	ready = verified_now(info, values, nulls);
-	tl_job_end_path(level);
-	return ArrayGetNItems(ARR_NDIM(ready), ARR_DIMS(ready)) > 0;
 }
 
 void
