@@ -3,19 +3,21 @@
  * job_index.c
  *	  The index that a job table lacks.
  *
- * Three looks of a claim need an index to find what they look for without
+ * Four looks of a claim need an index to find what they look for without
  * walking over what they do not:
  *
  *	by id	the rows of a list, and of a range; in a table whose order is that
  *			of the id and whose rows are due at once, ready ones as well, as
  *			there claimers start where the last one stopped
  *	ready	in all other tables: ready rows in the table's order
- *	owned	there, too: the rows of a worker, as those of one batch may have
- *			ids from everywhere
+ *	owned	there, too, and where there is a key column: the rows of a worker, as
+ *			those of one batch may have ids from everywhere
+ *	turn	where there is a key column: whether a row of a key is claimed, and
+ *			which of those that are ready is the first
  *
- * The index that is proposed serves the last two: status first, then the
- * order, and only rows that are ready or claimed, so that it stays small
- * however many jobs are done.  Others that serve as well are recognised: those
+ * The index that is proposed serves "ready" and "owned": status first, then
+ * the order, and only rows that are ready or claimed, so that it stays small
+ * however many jobs are done.  That for keys has the key in front.  Others that serve as well are recognised: those
  * in the opposite order, over all rows, or over one status alone.
  *
  * Locks: none of ours.
@@ -63,7 +65,8 @@ typedef enum TlIndexUse
 {
 	TL_USE_ID,
 	TL_USE_READY,
-	TL_USE_OWNED
+	TL_USE_OWNED,
+	TL_USE_TURN
 } TlIndexUse;
 
 /* One table that has rows: the job table, or a partition of it. */
@@ -74,6 +77,7 @@ typedef struct TlIndexTable
 	AttrNumber	id;				/* numbers of the columns in it */
 	AttrNumber	status;
 	AttrNumber	sid;
+	AttrNumber	turn;
 
 	/* what is true of the rows that are looked for, as lists of clauses */
 	List	   *ready;
@@ -84,10 +88,12 @@ typedef struct TlIndexTable
 static bool has_index(TlJobTableInfo *info, TlIndexUse use);
 static bool serves(TlIndexTable *table, Relation index, TlIndexUse use);
 static List *status_clauses(TlIndexTable *table, TlJobStatus status,
-							const char *more);
+							const char *more, bool due);
+static List *turn_clauses(TlIndexTable *table, TlJobStatus status);
 static bool is_first(TlIndexTable *table, Relation index, int at,
 					 AttrNumber attnum);
 static bool keeps_order(TlIndexTable *table, Relation index);
+static bool keeps_order_behind(TlIndexTable *table, Relation index, int at);
 static bool has_order(Oid type);
 static void append_index(StringInfo buf, TlJobTableInfo *info,
 						 TlIndexUse use);
@@ -97,21 +103,23 @@ tl_job_missing_index(TlJobTableInfo *info)
 {
 	int			level = tl_job_begin_path(info);
 	StringInfoData buf;
+	bool		turns = info->turn.attnum != InvalidAttrNumber;
+	bool		from_start = !info->keyed || info->row_security;
 	bool		owned = false;
 
 	initStringInfo(&buf);
 	if (!OidIsValid(info->key_index) && !has_index(info, TL_USE_ID))
 		append_index(&buf, info, TL_USE_ID);
-	if (!info->keyed || info->row_security)
+	if (turns && info->turn_greater && has_order(info->status.type) &&
+		!has_index(info, TL_USE_TURN))
+		append_index(&buf, info, TL_USE_TURN);
+	if (from_start && !has_index(info, TL_USE_READY))
 	{
-		if (!has_index(info, TL_USE_READY))
-		{
-			append_index(&buf, info, TL_USE_READY);
-			owned = has_order(info->status.type);
-		}
-		if (!owned && !has_index(info, TL_USE_OWNED))
-			append_index(&buf, info, TL_USE_OWNED);
+		append_index(&buf, info, TL_USE_READY);
+		owned = has_order(info->status.type);
 	}
+	if ((from_start || turns) && !owned && !has_index(info, TL_USE_OWNED))
+		append_index(&buf, info, TL_USE_OWNED);
 	tl_job_end_path(level);
 	return buf.len > 0 ? buf.data : NULL;
 }
@@ -130,25 +138,32 @@ has_index(TlJobTableInfo *info, TlIndexUse use)
 		TlIndexTable table = {.info = info,.rel = rel,
 			.id = get_attnum(relation, info->id.raw_name),
 			.status = get_attnum(relation, info->status.raw_name),
-		.sid = get_attnum(relation, info->sid.raw_name)};
+			.sid = get_attnum(relation, info->sid.raw_name),
+			.turn = info->turn.attnum == InvalidAttrNumber ? 0 :
+		get_attnum(relation, info->turn.raw_name)};
 		List	   *indexes = RelationGetIndexList(rel);
 		ListCell   *cell;
 
 		if (use == TL_USE_READY)
 		{
 			table.ready = status_clauses(&table, TL_JOB_READY,
-										 info->ready_when);
+										 info->ready_when, true);
 			table.done = status_clauses(&table, TL_JOB_DONE,
-										info->ready_when);
+										info->ready_when, true);
+		}
+		else if (use == TL_USE_TURN)
+		{
+			table.ready = turn_clauses(&table, TL_JOB_READY);
+			table.owned = turn_clauses(&table, TL_JOB_CLAIMED);
 		}
 		else if (use == TL_USE_OWNED)
 		{
 			char	   *has_sid = psprintf("%s IS NOT NULL", info->sid.name);
 
 			/* done rows keep their sid */
-			table.ready = status_clauses(&table, TL_JOB_READY, NULL);
-			table.owned = status_clauses(&table, TL_JOB_CLAIMED, has_sid);
-			table.done = status_clauses(&table, TL_JOB_DONE, has_sid);
+			table.ready = status_clauses(&table, TL_JOB_READY, NULL, true);
+			table.owned = status_clauses(&table, TL_JOB_CLAIMED, has_sid, true);
+			table.done = status_clauses(&table, TL_JOB_DONE, has_sid, true);
 		}
 
 		found = false;
@@ -194,6 +209,12 @@ serves(TlIndexTable *table, Relation index, TlIndexUse use)
 				return true;
 			return is_first(table, index, 0, table->sid) &&
 				(without_done || is_first(table, index, 1, table->status));
+		case TL_USE_TURN:
+			return predicate_implied_by(predicate, table->ready, false) &&
+				predicate_implied_by(predicate, table->owned, false) &&
+				is_first(table, index, 0, table->turn) &&
+				is_first(table, index, 1, table->status) &&
+				keeps_order_behind(table, index, 2);
 	}
 	return false;
 }
@@ -213,7 +234,8 @@ has_sublink(Node *node, void *context)
  * form in which the planner compares it with indexes' predicates.
  */
 static List *
-status_clauses(TlIndexTable *table, TlJobStatus status, const char *more)
+status_clauses(TlIndexTable *table, TlJobStatus status, const char *more,
+			   bool due)
 {
 	TlJobTableInfo *info = table->info;
 	ParseState *pstate = make_parsestate(NULL);
@@ -230,7 +252,8 @@ status_clauses(TlIndexTable *table, TlJobStatus status, const char *more)
 					 info->literals[status]);
 	if (more)
 		appendStringInfo(&buf, " AND %s", more);
-	if (info->run_at.attnum != InvalidAttrNumber && !info->run_at_may_be_null)
+	if (due && info->run_at.attnum != InvalidAttrNumber &&
+		!info->run_at_may_be_null)
 		appendStringInfo(&buf, " AND %s IS NOT NULL", info->run_at.name);
 	raw = tl_job_parse_expression(buf.data);
 
@@ -244,6 +267,19 @@ status_clauses(TlIndexTable *table, TlJobStatus status, const char *more)
 	clause = (Node *) canonicalize_qual((Expr *) clause, false);
 	free_parsestate(pstate);
 	return make_ands_implicit((Expr *) clause);
+}
+
+/* Of rows of one key; not of those that are due, as all count. */
+static List *
+turn_clauses(TlIndexTable *table, TlJobStatus status)
+{
+	TlJobTableInfo *info = table->info;
+	char	   *has_key = psprintf("%s IS NOT NULL", info->turn.name);
+
+	return status_clauses(table, status, status == TL_JOB_READY &&
+						  info->ready_when ?
+						  psprintf("%s AND %s", has_key, info->ready_when) :
+						  has_key, false);
 }
 
 /* Has the index this column at that place, in the order of its type? */
@@ -261,14 +297,17 @@ is_first(TlIndexTable *table, Relation index, int at, AttrNumber attnum)
 		index->rd_indcollation[at] == attribute->attcollation;
 }
 
-/* Does it have ready rows in the table's order, forwards or backwards? */
+/*
+ * Does it have ready rows in the table's order, forwards or backwards?  What
+ * stands in front is the same for all.
+ */
 static bool
-keeps_order(TlIndexTable *table, Relation index)
+keeps_order_behind(TlIndexTable *table, Relation index, int at)
 {
 	TlJobTableInfo *info = table->info;
 	bool		forwards = true;
 	bool		backwards = true;
-	int			at = 0;
+	bool		of_turn = at > 0;
 
 	for (int i = 0; i < info->norder; i++)
 	{
@@ -278,9 +317,10 @@ keeps_order(TlIndexTable *table, Relation index)
 		bool		same_nulls;
 
 		/* among ready rows the status is always the same */
-		if (order->attnum == info->status.attnum)
+		if (order->attnum == info->status.attnum ||
+			(of_turn && order->attnum == info->turn.attnum))
 			continue;
-		if (is_first(table, index, at, table->status))
+		if (!of_turn && is_first(table, index, at, table->status))
 			at++;
 		attnum = get_attnum(RelationGetRelid(table->rel),
 							get_attname(info->relation, order->attnum, false));
@@ -295,6 +335,12 @@ keeps_order(TlIndexTable *table, Relation index)
 		at++;
 	}
 	return forwards || backwards;
+}
+
+static bool
+keeps_order(TlIndexTable *table, Relation index)
+{
+	return keeps_order_behind(table, index, 0);
 }
 
 /*
@@ -318,14 +364,14 @@ append_column(StringInfo buf, int *n, const char *name)
 
 /* The columns of the order, but for those in which all rows are the same. */
 static void
-append_order(StringInfo buf, int *n, TlJobTableInfo *info, bool owned)
+append_order(StringInfo buf, int *n, TlJobTableInfo *info, AttrNumber same)
 {
 	for (int i = 0; i < info->norder; i++)
 	{
 		TlJobOrder *order = &info->order_columns[i];
 
 		if (order->attnum == info->status.attnum ||
-			(owned && order->attnum == info->sid.attnum))
+			order->attnum == same)
 			continue;
 		append_column(buf, n, get_attname(info->relation, order->attnum,
 										  false));
@@ -374,7 +420,8 @@ static void
 append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 {
 	StringInfoData buf;
-	bool		both = use == TL_USE_READY && has_order(info->status.type);
+	bool		both = use == TL_USE_TURN ||
+		(use == TL_USE_READY && has_order(info->status.type));
 	int			n = 0;
 
 	initStringInfo(&buf);
@@ -387,7 +434,7 @@ append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 		case TL_USE_READY:
 			if (both)
 				append_column(&buf, &n, info->status.raw_name);
-			append_order(&buf, &n, info, false);
+			append_order(&buf, &n, info, InvalidAttrNumber);
 
 			/* rows that are not due are told by their entries */
 			if (info->run_at.attnum != InvalidAttrNumber &&
@@ -398,7 +445,12 @@ append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 		case TL_USE_OWNED:
 			if (has_order(info->sid.type))
 				append_column(&buf, &n, info->sid.raw_name);
-			append_order(&buf, &n, info, true);
+			append_order(&buf, &n, info, info->sid.attnum);
+			break;
+		case TL_USE_TURN:
+			append_column(&buf, &n, info->turn.raw_name);
+			append_column(&buf, &n, info->status.raw_name);
+			append_order(&buf, &n, info, info->turn.attnum);
 			break;
 	}
 	appendStringInfoChar(&buf, ')');
@@ -406,7 +458,7 @@ append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 		return;
 	if (use != TL_USE_ID)
 		appendStringInfoString(&buf, " WHERE ");
-	if (use == TL_USE_READY)
+	if (use == TL_USE_READY || use == TL_USE_TURN)
 		append_status(&buf, info, TL_JOB_READY);
 	if (both)
 		appendStringInfoString(&buf, " OR ");
