@@ -497,19 +497,25 @@ find_ready(TlClaim *claim)
 		find.lo = &claim->place.position;
 	}
 	claim->turns.in_steps = claim->use_position && claim->sees_all;
-	do
+	for (;;)
 	{
 		found = find_rows(claim, &find);
 		if (found && claim->use_position && claim->sees_all)
 		{
 			tl_point_set(&last, &claim->info->key, claim->last);
 			tl_position_advance(claim->info, &claim->place, &last);
-			find.lower = TL_LOWER_BEHIND;
-			find.lo = &last;
 		}
 		find.limit = remaining(claim);
-	} while (claim->turns.stopped && last.known && find.limit > 0);
-	claim->turns.in_steps = claim->turns.stopped = false;
+		if (!claim->turns.stopped || find.limit == 0)
+			break;
+
+		/* go on from there, or from where others have come to meanwhile */
+		tl_position_read(claim->info, claim->call->state.expires,
+						 &claim->place);
+		find.lower = TL_LOWER_BEHIND;
+		find.lo = claim->place.position.known ? &claim->place.position : &last;
+	}
+	claim->turns.in_steps = false;
 
 	if (has_turns(claim->info) && remaining(claim) > 0)
 		tl_turn_find_offered(&claim->turns, true);

@@ -127,6 +127,10 @@ tl_job_missing_index(TlJobTableInfo *info)
 		!(has_index(info, TL_USE_TURN_READY) &&
 		  has_index(info, TL_USE_TURN_CLAIMED)))
 		append_index(&buf, info, TL_USE_TURN_READY);
+	/* a worker's rows lie far apart, where jobs of other keys are passed by */
+	if (info->turn.attnum != InvalidAttrNumber && info->keyed &&
+		!info->row_security && !has_index(info, TL_USE_OWNED))
+		append_index(&buf, info, TL_USE_OWNED);
 	tl_job_end_path(level);
 	return buf.len > 0 ? buf.data : NULL;
 }

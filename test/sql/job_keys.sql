@@ -230,6 +230,27 @@ DROP TABLE jobs;
 DROP DOMAIN tl_number;
 DROP COLLATION tl_any_case;
 
+-- The indexes that suit.
+CREATE TABLE jobs (id int PRIMARY KEY, k text, pr int, at timestamptz NOT NULL,
+    status char(1) DEFAULT '0', sid text);
+CREATE FUNCTION pg_temp.missing() RETURNS text LANGUAGE sql AS
+$$ SELECT missing_index FROM job_tables WHERE job_table = 'jobs'::regclass $$;
+SELECT job_table_set('jobs', key_column => 'k');
+SELECT pg_temp.missing();
+DO $$ BEGIN EXECUTE pg_temp.missing(); END $$;
+SELECT coalesce(pg_temp.missing(), 'none');
+DROP INDEX jobs_k_status_id_idx;
+CREATE INDEX ON jobs (k, status, id DESC);
+SELECT pg_temp.missing();
+CREATE INDEX ON jobs (k, status, id);
+SELECT coalesce(pg_temp.missing(), 'none');
+SELECT job_table_set('jobs', order_by => 'pr DESC, k', run_at_column => 'at',
+    ready_when => 'pr > 0');
+SELECT pg_temp.missing();
+DO $$ BEGIN EXECUTE pg_temp.missing(); END $$;
+SELECT coalesce(pg_temp.missing(), 'none');
+DROP TABLE jobs;
+
 -- In partitions, in SERIALIZABLE too.
 CREATE TABLE jobs (id int, k int, status text DEFAULT '0', sid text)
     PARTITION BY LIST (status);
