@@ -62,11 +62,14 @@ typedef enum TlJobChange
 
 #define TL_JOB_CHANGE_COUNT	(TL_CHANGE_USED_UP + 1)
 
+typedef struct TlJobTableInfo TlJobTableInfo;
+
 typedef struct TlJobPlan
 {
 	SPIPlanPtr	plan;			/* NULL: not prepared yet */
 	int			generation;		/* of the plan that we had made */
 	bool		may_sort;		/* what it reads need not be in order */
+	const TlJobTableInfo *info; /* set by tl_plan_prepare_by_turn alone */
 } TlJobPlan;
 
 /* A plan for lists of ids of one array type. */
@@ -99,7 +102,7 @@ typedef struct TlJobOrder
 } TlJobOrder;
 
 /* A job table.  Lives until the table is changed; not to be kept. */
-typedef struct TlJobTableInfo
+struct TlJobTableInfo
 {
 	Oid			relation;		/* key of the backend's hash table */
 	bool		valid;			/* no change of the table was heard of */
@@ -171,7 +174,7 @@ typedef struct TlJobTableInfo
 
 	int64		pages_read;		/* by this claim, to find rows */
 	bool		index_looked;	/* whether one is missing was asked for */
-} TlJobTableInfo;
+};
 
 /*
  * Lock the table as an UPDATE does and return what is known of it.  Raises

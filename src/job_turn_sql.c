@@ -155,7 +155,7 @@ prepare_heads_of_all(TlJobTableInfo *info, TlJobPlan *plan)
 					 info->turn.name, info->order, info->alias);
 	tl_job_append_ready(&buf, info, 2);
 	appendStringInfo(&buf, " ORDER BY %s", info->order);
-	tl_plan_prepare(plan, buf.data, lengthof(types), types);
+	tl_plan_prepare_by_turn(info, plan, buf.data, lengthof(types), types);
 }
 
 Portal
@@ -208,7 +208,7 @@ prepare_verify(TlJobTableInfo *info, TlJobPlan *plan, bool locking)
 						 info->order,
 						 info->strong_lock ? "UPDATE" : "NO KEY UPDATE",
 						 info->alias);
-	tl_plan_prepare(plan, buf.data, lengthof(types), types);
+	tl_plan_prepare_by_turn(info, plan, buf.data, lengthof(types), types);
 }
 
 static ArrayType *
@@ -319,7 +319,8 @@ tl_turn_heads(TlJobTableInfo *info, TlTurnRow *rows, int n, bool *claimed)
 		append_claimed(&buf, info);
 		appendStringInfo(&buf, " FROM pg_catalog.unnest($1) AS %s (%s)",
 						 info->turn_alias, column_alias(info));
-		tl_plan_prepare(plan, buf.data, 1, &info->turn_array_type);
+		tl_plan_prepare_by_turn(info, plan, buf.data, 1,
+								&info->turn_array_type);
 	}
 	for (int i = 0; i < n; i++)
 		turns[i] = rows[i].value;
