@@ -230,6 +230,29 @@ DROP TABLE jobs;
 DROP DOMAIN tl_number;
 DROP COLLATION tl_any_case;
 
+-- Who waits is not told of jobs whose turn has not come.
+CREATE TABLE jobs (id int PRIMARY KEY, k text, at timestamptz,
+    status text DEFAULT '0', sid text);
+INSERT INTO jobs VALUES (1, 'a'), (2, 'a');
+SELECT job_table_set('jobs', key_column => 'k');
+CALL wait_jobs('jobs', '0');
+SELECT id FROM claim_jobs(NULL::jobs, 'w1', 5);
+CALL wait_jobs('jobs', '0');
+SELECT finish_jobs('jobs', 'w1', ARRAY[1]);
+CALL wait_jobs('jobs', '0');
+SELECT id FROM claim_jobs(NULL::jobs, 'w1', 5);
+INSERT INTO jobs VALUES (3, NULL);
+CALL wait_jobs('jobs', '0');
+SELECT id FROM claim_jobs(NULL::jobs, 'w1', 5, resume => false);
+INSERT INTO jobs VALUES (4, 'b'), (5, 'b'), (6, NULL);
+SELECT job_table_set('jobs', run_at_column => 'at');
+UPDATE jobs SET at = now() + '1 h' WHERE id IN (4, 6);
+CALL wait_jobs('jobs', '0');
+UPDATE jobs SET at = NULL WHERE id = 4;
+CALL wait_jobs('jobs', '0');
+SELECT id FROM claim_jobs(NULL::jobs, 'w1', 5, resume => false);
+DROP TABLE jobs;
+
 -- The indexes that suit.
 CREATE TABLE jobs (id int PRIMARY KEY, k text, pr int, at timestamptz NOT NULL,
     status char(1) DEFAULT '0', sid text);
