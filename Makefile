@@ -18,26 +18,41 @@ OBJS = \
 	src/job_claim.o \
 	src/job_describe.o \
 	src/job_finish.o \
+	src/job_index.o \
 	src/job_key.o \
+	src/job_line.o \
 	src/job_look.o \
 	src/job_parse.o \
 	src/job_plan.o \
 	src/job_position.o \
+	src/job_ready.o \
 	src/job_security.o \
 	src/job_set.o \
 	src/job_settings.o \
 	src/job_sql.o \
 	src/job_table.o \
+	src/job_turn.o \
+	src/job_turn_find.o \
+	src/job_turn_sql.o \
 	src/job_views.o \
+	src/job_wait.o \
+	src/job_wake.o \
+	src/job_warn.o \
 	src/job_worker.o \
 	src/job_xact.o \
 	src/jobfuncs.o \
 	src/jobs.o \
 	src/line.o \
+	src/page.o \
+	src/procedure.o \
+	src/promise.o \
+	src/record.o \
+	src/recover.o \
 	src/session.o \
 	src/several.o \
 	src/shmem.o \
 	src/sqlfuncs.o \
+	src/statefile.o \
 	src/stats.o \
 	src/token.o \
 	src/tokenlock.o \

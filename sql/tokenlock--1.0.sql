@@ -25,6 +25,17 @@ COMMENT ON SEQUENCE tokenlock_fence IS
 
 SELECT pg_catalog.pg_extension_config_dump('tokenlock_fence', '');
 
+/*
+ * Its pages hold what leases outlive a crash by.  A dump does not carry them:
+ * nobody holds anything in a restored database.
+ */
+CREATE SEQUENCE tokenlock_lease AS bigint;
+
+REVOKE ALL ON SEQUENCE tokenlock_lease FROM PUBLIC;
+
+COMMENT ON SEQUENCE tokenlock_lease IS
+'leases that outlive a crash; maintained by the server, do not touch';
+
 --
 -- Tokens
 --
@@ -220,7 +231,8 @@ CREATE FUNCTION tokenlock_stats(
     OUT puts bigint,
     OUT breaks bigint,
     OUT entries bigint,
-    OUT memory bigint)
+    OUT memory bigint,
+    OUT grace_until timestamptz)
 RETURNS record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'tokenlock_stats';
@@ -285,7 +297,9 @@ CREATE TABLE tokenlock_job_settings (
     attempts_column text,
     max_attempts bigint,
     error_column text,
+    key_column text,
     ttl interval,
+    wake boolean,
     paused boolean);
 
 GRANT SELECT ON tokenlock_job_settings TO PUBLIC;
@@ -325,13 +339,15 @@ CREATE FUNCTION job_table_set(
     attempts_column text DEFAULT NULL,
     max_attempts bigint DEFAULT NULL,
     error_column text DEFAULT NULL,
+    key_column text DEFAULT NULL,
     ttl interval DEFAULT NULL,
+    wake boolean DEFAULT NULL,
     paused boolean DEFAULT NULL)
 RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tokenlock_job_table_set';
 
-COMMENT ON FUNCTION job_table_set(regclass, text, text, text, text, text, text, text, text, text, text, text, bigint, text, interval, boolean) IS
+COMMENT ON FUNCTION job_table_set(regclass, text, text, text, text, text, text, text, text, text, text, text, bigint, text, text, interval, boolean, boolean) IS
 'say how a job table is to be read; null leaves a setting as it is';
 
 CREATE FUNCTION job_table_reset(
@@ -349,13 +365,14 @@ CREATE FUNCTION claim_jobs(
     sid text,
     batch bigint DEFAULT 1,
     done anycompatiblearray DEFAULT '{}'::text[],
+    wait interval DEFAULT '0',
     ttl interval DEFAULT NULL,
     resume boolean DEFAULT true)
 RETURNS SETOF anyelement
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10
 AS 'MODULE_PATHNAME', 'tokenlock_claim_jobs';
 
-COMMENT ON FUNCTION claim_jobs(anyelement, text, bigint, anycompatiblearray, interval, boolean) IS
+COMMENT ON FUNCTION claim_jobs(anyelement, text, bigint, anycompatiblearray, interval, interval, boolean) IS
 'take up to a batch of rows out of a job table for this worker: its own, a dead worker''s, then ready ones';
 
 CREATE FUNCTION claim_jobs(
@@ -363,13 +380,14 @@ CREATE FUNCTION claim_jobs(
     sid text,
     batch bigint DEFAULT 1,
     done anycompatiblearray DEFAULT '{}'::text[],
+    wait interval DEFAULT '0',
     ttl interval DEFAULT NULL,
     resume boolean DEFAULT true)
 RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'tokenlock_claim_jobs_text';
 
-COMMENT ON FUNCTION claim_jobs(text, text, bigint, anycompatiblearray, interval, boolean) IS
+COMMENT ON FUNCTION claim_jobs(text, text, bigint, anycompatiblearray, interval, interval, boolean) IS
 'raises an error that shows the right call, claim_jobs(NULL::job_table, ...)';
 
 CREATE FUNCTION finish_jobs(
@@ -429,6 +447,33 @@ AS 'MODULE_PATHNAME', 'tokenlock_renew_jobs';
 COMMENT ON FUNCTION renew_jobs(regclass, text, interval) IS
 'tell that this worker is alive; false, once, when its lease had lapsed';
 
+CREATE FUNCTION wake_jobs(
+    job_table regclass)
+RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_wake_jobs';
+
+COMMENT ON FUNCTION wake_jobs(regclass) IS
+'have those who wait for jobs look again once this transaction commits';
+
+CREATE PROCEDURE wait_jobs(
+    job_table regclass,
+    wait interval,
+    INOUT ready boolean DEFAULT NULL)
+LANGUAGE c
+AS 'MODULE_PATHNAME', 'tokenlock_wait_jobs';
+
+COMMENT ON PROCEDURE wait_jobs(regclass, interval, boolean) IS
+'wait, without a snapshot, until there are jobs to be claimed';
+
+CREATE FUNCTION tokenlock_job_wake()
+RETURNS trigger
+LANGUAGE c
+AS 'MODULE_PATHNAME', 'tokenlock_job_wake';
+
+COMMENT ON FUNCTION tokenlock_job_wake() IS
+'trigger of job tables that were set with wake => true';
+
 CREATE FUNCTION tokenlock_job_workers(
     OUT job_table regclass,
     OUT sid text,
@@ -465,12 +510,15 @@ CREATE FUNCTION tokenlock_job_tables(
     OUT attempts_column text,
     OUT max_attempts bigint,
     OUT error_column text,
+    OUT key_column text,
     OUT ttl interval,
+    OUT wake boolean,
     OUT paused boolean,
     OUT claimed bigint,
     OUT finished bigint,
     OUT taken_over bigint,
-    OUT handed_again bigint)
+    OUT handed_again bigint,
+    OUT waiting bigint)
 RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'tokenlock_job_tables';
@@ -478,8 +526,17 @@ AS 'MODULE_PATHNAME', 'tokenlock_job_tables';
 COMMENT ON FUNCTION tokenlock_job_tables() IS
 'rows of the view job_tables';
 
+CREATE FUNCTION tokenlock_missing_index(job_table regclass)
+RETURNS text
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'tokenlock_missing_index';
+
+COMMENT ON FUNCTION tokenlock_missing_index(regclass) IS
+'column missing_index of the view job_tables';
+
 CREATE VIEW job_tables AS
-    SELECT * FROM tokenlock_job_tables();
+    SELECT t.*, tokenlock_missing_index(t.job_table) AS missing_index
+    FROM tokenlock_job_tables() t;
 
 COMMENT ON VIEW job_tables IS
 'the job tables of this database, set or in use: settings in force, and what has happened since the server started';

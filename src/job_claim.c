@@ -20,6 +20,9 @@
 #include "job_claim.h"
 #include "job_look.h"
 #include "job_position.h"
+#include "job_turn_find.h"
+#include "job_wait.h"
+#include "job_warn.h"
 #include "job_xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -40,6 +43,8 @@ typedef struct TlClaim
 	bool		use_position;	/* start behind it, and look at islands */
 	bool		sees_all;		/* what this call finds is all there is, so it
 								 * may move the position, and correct counts */
+	TlTurnSearch turns;			/* where there is a key column */
+	Datum		last;			/* id of the row that was looked at last */
 
 	/* what was looked at to its end; islands that are older have no more */
 	TlRange		searched;
@@ -50,10 +55,15 @@ typedef struct TlClaim
 static void find_own(TlClaim *claim);
 static void find_lapsed(TlClaim *claim);
 static void take_from(TlClaim *claim, const TlKey *dead);
-static bool read_sid(TlClaim *claim, const TlKey *worker, Datum *sid);
 static bool find_ready(TlClaim *claim);
 static void find_in_island(TlClaim *claim);
 static void sort_rows(TlClaim *claim, int from, int to);
+
+static bool
+has_turns(const TlJobTableInfo *info)
+{
+	return info->turn.attnum != InvalidAttrNumber;
+}
 
 static int64
 remaining(const TlClaim *claim)
@@ -61,9 +71,8 @@ remaining(const TlClaim *claim)
 	return claim->batch - claim->rows.n;
 }
 
-int64
-tl_job_claim(TlJobCall *call, int64 batch, bool resume,
-			 HeapTupleHeader **rows)
+static int64
+claim_rows(TlJobCall *call, int64 batch, bool resume, HeapTupleHeader **rows)
 {
 	TlClaim		claim = {.call = call,.info = call->info,.batch = batch};
 	bool		sees_rows;
@@ -80,6 +89,14 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	sees_rows = !tl_job_row_security(call->info);
 	claim.use_position = sees_rows && call->info->keyed;
 	claim.sees_all = sees_rows && !IsolationUsesXactSnapshot();
+	claim.turns = (TlTurnSearch)
+	{
+		.info = call->info,.sid = call->sid,.rows = &claim.rows,
+			.batch = batch,.use_position = claim.use_position,
+			.sees_rows = sees_rows,.sees_all = claim.sees_all
+	};
+	if (has_turns(call->info))
+		claim.turns.call = tl_shmem_next_serial();
 	tl_range_forget(&claim.searched);
 	tl_position_read(call->info, call->state.expires, &claim.place);
 
@@ -127,6 +144,7 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	{
 		TlRange		range;
 		TlRange		replaced;
+		bool		island;
 
 		tl_job_range(claim.info, claim.rows.rows + own, taken, &range);
 		tl_job_reserve();
@@ -134,8 +152,12 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 							tl_job_pending(&call->worker), &replaced,
 							&claim.info->key))
 			tl_job_note_replaced(&call->worker, &replaced);
+		island = tl_job_range_without_turns(claim.info, claim.rows.rows + own,
+											taken, &range);
 		tl_job_note(TL_NOTE_CLAIMED, &call->worker, taken, &range,
 					&claim.info->key);
+		if (!island)
+			tl_job_note_no_island();
 	}
 
 	*rows = MemoryContextAllocHuge(CurrentMemoryContext,
@@ -148,7 +170,26 @@ tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 	if (taken > 0)
 		tl_job_merge_note(&claim.info->key);
 	if (own > 0)
+	{
 		tl_position_count(claim.info->relation, TL_JOBS_AGAIN, own);
+		tl_job_warn_shared(call);
+	}
+	if (n > 0)
+		tl_job_note_got(&call->worker);
+	if (claim.place.waiters && remaining(&claim) == 0)
+		tl_job_wait_hand_on(claim.info->relation);
+	return n;
+}
+
+int64
+tl_job_claim(TlJobCall *call, int64 batch, bool resume,
+			 HeapTupleHeader **rows)
+{
+	int64		n;
+
+	call->info->pages_read = 0;
+	n = claim_rows(call, batch, resume, rows);
+	tl_job_warn_index(call->info, n);
 	return n;
 }
 
@@ -184,6 +225,7 @@ fail_used_up(TlClaim *claim, int from)
 			used_up.rows[used_up.n++] = rows->rows[i];
 		else
 			rows->rows[kept++] = rows->rows[i];
+	tl_job_note_freed(claim->info, used_up.rows, used_up.n);
 	n = tl_job_set(claim->info, TL_CHANGE_USED_UP, claim->call->sid, &used_up,
 				   NULL);
 
@@ -295,7 +337,7 @@ take_from(TlClaim *claim, const TlKey *dead)
 		return;
 	}
 
-	if (!read_sid(claim, dead, &find.sid))
+	if (!tl_job_read_sid(info, dead, &find.sid))
 	{
 		/* what the column cannot hold is in no row */
 		(void) tl_worker_counted(dead, state.version, 0, 0);
@@ -346,16 +388,31 @@ take_from(TlClaim *claim, const TlKey *dead)
 	}
 }
 
-/* Find ready rows that may be handed out. */
-static int64
+/*
+ * Find ready rows that may be handed out.  Answers whether rows were looked
+ * at, of which the last is claim->last.
+ */
+static bool
 find_rows(TlClaim *claim, const TlJobFind *find)
 {
 	int			before = claim->rows.n;
 
+	if (has_turns(claim->info))
+	{
+		int64		pages = tl_job_pages_accessed();
+		bool		found = tl_turn_find_ready(&claim->turns, find,
+											   &claim->last);
+
+		claim->info->pages_read += tl_job_pages_accessed() - pages;
+		return found;
+	}
 	do
 		tl_job_find(claim->info, find, &claim->rows);
 	while (fail_used_up(claim, before) > 0);
-	return claim->rows.n - before;
+	if (claim->rows.n == before)
+		return false;
+	claim->last = claim->rows.rows[claim->rows.n - 1].id;
+	return true;
 }
 
 /*
@@ -363,10 +420,9 @@ find_rows(TlClaim *claim, const TlJobFind *find)
  * the column's type was changed since the worker claimed.  That must not stop
  * the claims of the others.
  */
-static bool
-read_sid(TlClaim *claim, const TlKey *worker, Datum *sid)
+bool
+tl_job_read_sid(TlJobTableInfo *info, const TlKey *worker, Datum *sid)
 {
-	TlJobTableInfo *info = claim->info;
 	text	   *name = cstring_to_text_with_len(worker->name, worker->len);
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -418,8 +474,15 @@ static bool
 find_ready(TlClaim *claim)
 {
 	TlJobFind	find = {.limit = -1};
-	int64		found;
+	TlPoint		last;
+	bool		found;
 
+	if (has_turns(claim->info))
+	{
+		tl_turn_find_offered(&claim->turns, false);
+		if (remaining(claim) == 0)
+			return false;
+	}
 	while (claim->use_position && claim->place.nislands > 0)
 	{
 		find_in_island(claim);
@@ -433,16 +496,29 @@ find_ready(TlClaim *claim)
 		find.lower = TL_LOWER_BEHIND;
 		find.lo = &claim->place.position;
 	}
-	found = find_rows(claim, &find);
-	if (found > 0 && claim->use_position && claim->sees_all)
+	claim->turns.in_steps = claim->use_position && claim->sees_all;
+	for (;;)
 	{
-		TlPoint		last;
+		found = find_rows(claim, &find);
+		if (found && claim->use_position && claim->sees_all)
+		{
+			tl_point_set(&last, &claim->info->key, claim->last);
+			tl_position_advance(claim->info, &claim->place, &last);
+		}
+		find.limit = remaining(claim);
+		if (!claim->turns.stopped || find.limit == 0)
+			break;
 
-		tl_point_set(&last, &claim->info->key,
-					 claim->rows.rows[claim->rows.n - 1].id);
-		tl_position_advance(claim->info, &claim->place, &last);
+		/* go on from there, or from where others have come to meanwhile */
+		tl_position_read(claim->info, claim->call->state.expires,
+						 &claim->place);
+		find.lower = TL_LOWER_BEHIND;
+		find.lo = claim->place.position.known ? &claim->place.position : &last;
 	}
+	claim->turns.in_steps = false;
 
+	if (has_turns(claim->info) && remaining(claim) > 0)
+		tl_turn_find_offered(&claim->turns, true);
 	if ((remaining(claim) == 0 && tl_now() < claim->place.look_next) ||
 		!tl_look_behind(claim->info, remaining(claim) > 0) ||
 		remaining(claim) == 0 || !claim->use_position || !claim->sees_all)
@@ -537,8 +613,7 @@ find_in_island(TlClaim *claim)
 		return;
 	}
 	if (remaining(claim) == 0)
-		tl_point_set(&last, &claim->info->key,
-					 claim->rows.rows[claim->rows.n - 1].id);
+		tl_point_set(&last, &claim->info->key, claim->last);
 	tl_position_island_done(claim->info, island->serial,
 							remaining(claim) == 0 ? &last : NULL);
 	tl_position_read(claim->info, claim->call->state.expires, &claim->place);

@@ -27,6 +27,7 @@
 #include "compat.h"
 #include "job_parse.h"
 #include "job_table.h"
+#include "job_wake.h"
 #include "miscadmin.h"
 #include "rewrite/prs2lock.h"
 #include "rewrite/rewriteDefine.h"
@@ -66,6 +67,8 @@ static void describe_readiness(TlJobTableInfo *info, Relation rel,
 							   const TlJobSettings *settings);
 static void describe_attempts(TlJobTableInfo *info, Relation rel,
 							  const TlJobSettings *settings);
+static void describe_turns(TlJobTableInfo *info, Relation rel,
+						   const TlJobSettings *settings);
 static void describe_use(TlJobTableInfo *info, Relation rel);
 static uint32 settings_digest(const TlJobTableInfo *info);
 static char *operator_name(Oid operator);
@@ -104,6 +107,7 @@ tl_job_describe(Oid relation)
 	describe_statuses(info, &settings);
 	describe_readiness(info, rel, &settings);
 	describe_attempts(info, rel, &settings);
+	describe_turns(info, rel, &settings);
 	describe_use(info, rel);
 	describe_storage(info, rel);
 	info->stamp.settings = settings_digest(info);
@@ -189,10 +193,11 @@ setting_or_default(const TlJobSettings *settings, TlJobSetting which)
 static uint32
 settings_digest(const TlJobTableInfo *info)
 {
-	char	   *all = psprintf("%d %d %d %s %s", info->keyed,
+	char	   *all = psprintf("%d %d %d %s %s %d %u", info->keyed,
 							   info->status.attnum, info->sid.attnum,
 							   info->literals[TL_JOB_READY],
-							   info->literals[TL_JOB_CLAIMED]);
+							   info->literals[TL_JOB_CLAIMED],
+							   info->turn.attnum, info->turn.type);
 
 	return hash_bytes((unsigned char *) all, strlen(all));
 }
@@ -228,7 +233,7 @@ index_on(Relation rel, AttrNumber attnum)
 		if (index->rd_index->indisvalid &&
 			index->rd_rel->relam == BTREE_AM_OID &&
 			index->rd_index->indkey.values[0] == attnum &&
-			RelationGetIndexPredicate(index) == NIL)
+			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
 			found = lfirst_oid(cell);
 		index_close(index, AccessShareLock);
 		if (OidIsValid(found))
@@ -286,11 +291,11 @@ tl_job_primary_key(Oid relation)
 	return bms_singleton_member(columns) + FirstLowInvalidHeapAttributeNumber;
 }
 
-/* A name for the table's rows that is none of its columns'. */
+/* A name that is none of the table's columns'. */
 static char *
-choose_alias(Relation rel)
+choose_name(Relation rel, const char *name)
 {
-	char	   *alias = pstrdup("job");
+	char	   *alias = pstrdup(name);
 
 	while (get_attnum(RelationGetRelid(rel), alias) != InvalidAttrNumber)
 		alias = psprintf("%s_", alias);
@@ -312,7 +317,7 @@ describe_columns(TlJobTableInfo *info, Relation rel,
 	AttrNumber	status = named_column(rel, settings, TL_SET_STATUS_COLUMN);
 	AttrNumber	sid = named_column(rel, settings, TL_SET_SID_COLUMN);
 
-	info->alias = choose_alias(rel);
+	info->alias = choose_name(rel, "job");
 	describe_column(rel, id, &info->id, info->alias);
 	describe_column(rel, status, &info->status, info->alias);
 	describe_column(rel, sid, &info->sid, info->alias);
@@ -498,7 +503,7 @@ describe_readiness(TlJobTableInfo *info, Relation rel,
 	}
 	if (ready_when)
 		info->ready_when = tl_job_parse_condition(info, ready_when);
-	info->order = order ? tl_job_parse_order(info, rel, order) : NULL;
+	info->order = tl_job_parse_order(info, rel, order);
 	info->own_order = info->order != NULL;
 	if (!info->own_order)
 		info->order = info->id.name;
@@ -546,6 +551,50 @@ describe_attempts(TlJobTableInfo *info, Relation rel,
 	}
 }
 
+/*
+ * The column whose values take turns, and what is needed to tell them apart.
+ * A type that has no order gets by without a shortcut.
+ */
+static void
+describe_turns(TlJobTableInfo *info, Relation rel,
+			   const TlJobSettings *settings)
+{
+	TypeCacheEntry *type;
+	AttrNumber	attnum;
+	Oid			greater = InvalidOid;
+
+	if (settings->isnull[TL_SET_KEY_COLUMN])
+		return;
+	attnum = named_column(rel, settings, TL_SET_KEY_COLUMN);
+	describe_column(rel, attnum, &info->turn, info->alias);
+	info->turn_array_type = get_array_type(info->turn.type);
+	type = lookup_type_cache(info->turn.type,
+							 TYPECACHE_EQ_OPR | TYPECACHE_BTREE_OPFAMILY |
+							 TYPECACHE_HASH_EXTENDED_PROC);
+	if (!OidIsValid(info->turn_array_type) ||
+		!OidIsValid(type->hash_extended_proc))
+		column_type_error(rel, &info->turn,
+						  "Use a key of a type that can be hashed and has arrays, such as text, bigint or uuid.");
+
+	info->turn_type.stamp.column = attnum;
+	info->turn_type.stamp.type = info->turn.type;
+	info->turn_type.stamp.collation =
+		TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attcollation;
+	info->turn_type.len = type->typlen;
+	info->turn_type.byval = type->typbyval;
+	info->turn_type.align = type->typalign;
+	fmgr_info_cxt(type->hash_extended_proc, &info->turn_hash,
+				  CurrentMemoryContext);
+	if (OidIsValid(type->btree_opf))
+		greater = get_opfamily_member(type->btree_opf, type->btree_opintype,
+									  type->btree_opintype,
+									  BTGreaterStrategyNumber);
+	info->turn_greater = OidIsValid(greater) ? operator_name(greater) : NULL;
+	info->turn_alias = choose_name(rel, "turn");
+	info->turn_name = psprintf("%s.%s", info->turn_alias,
+							   choose_name(rel, "turn_key"));
+}
+
 void
 tl_job_require_failed(TlJobTableInfo *info)
 {
@@ -568,7 +617,7 @@ static void
 describe_use(TlJobTableInfo *info, Relation rel)
 {
 	const TlJobColumn *used[] = {&info->id, &info->status, &info->sid,
-	&info->run_at, &info->attempts, &info->error};
+	&info->run_at, &info->attempts, &info->error, &info->turn};
 	Bitmapset  *keys = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_KEY);
 
 	for (int i = 0; i < (int) lengthof(used); i++)
@@ -584,7 +633,7 @@ describe_use(TlJobTableInfo *info, Relation rel)
 						 errdetail("Column \"%s\" cannot be two things at once.",
 								   used[i]->raw_name),
 						 errhint("A claim changes status and sid; the id and the others need columns of their own.")));
-		if (i > 0 && bms_is_member(used[i]->attnum -
+		if (i > 0 && used[i] != &info->turn && bms_is_member(used[i]->attnum -
 								   FirstLowInvalidHeapAttributeNumber, keys))
 			info->strong_lock = true;
 	}
@@ -615,6 +664,9 @@ describe_storage(TlJobTableInfo *info, Relation rel)
 
 	info->stamp.key = info->key.stamp;
 	info->heap = true;
+
+	/* what is written to a table that this is a partition of does not fire it */
+	info->wake = tl_wake_has_trigger(rel) && !rel->rd_rel->relispartition;
 	if (!info->partitioned)
 	{
 		info->leaves = list_make1_oid(info->relation);
@@ -628,6 +680,7 @@ describe_storage(TlJobTableInfo *info, Relation rel)
 	{
 		Relation	leaf = table_open(lfirst_oid(cell), NoLock);
 
+		info->wake = info->wake && tl_wake_has_trigger(leaf);
 		if (leaf->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
 		{
 			info->moving = info->moving || moves_rows(info, leaf);

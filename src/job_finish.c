@@ -19,6 +19,8 @@
 #include "clock.h"
 #include "job_finish.h"
 #include "job_position.h"
+#include "job_turn.h"
+#include "job_wait.h"
 #include "job_xact.h"
 #include "utils/lsyscache.h"
 
@@ -51,7 +53,10 @@ tl_job_list(TlJobList *list, ArrayType *ids, Oid array_type)
 	list->n = ArrayGetNItems(ARR_NDIM(ids), ARR_DIMS(ids));
 }
 
-/* Note what the worker will no longer hold once this is committed. */
+/*
+ * Note what the worker will no longer hold once this is committed.  Without a
+ * range, where there could be one, turns tell where the rows are.
+ */
 static void
 note_given_back(TlJobCall *call, TlJobNoteKind kind, int64 n,
 				const TlRange *range)
@@ -59,18 +64,29 @@ note_given_back(TlJobCall *call, TlJobNoteKind kind, int64 n,
 	if (n == 0)
 		return;
 	tl_job_note(kind, &call->worker, n, range, &call->info->key);
+	if (range == NULL)
+		tl_job_note_no_island();
 	tl_job_merge_note(&call->info->key);
 }
 
 int64
 tl_job_finish_list(TlJobCall *call, const TlJobList *list)
 {
+	uint64	   *turns;
 	int64		n;
 
 	if (list->n == 0)
 		return 0;
 	tl_job_reserve();
-	n = tl_job_finish(call->info, call->sid, list->ids, list->array_type);
+	n = tl_job_finish(call->info, call->sid, list->ids, list->array_type,
+					  &turns);
+	if (turns)
+	{
+		tl_job_reserve_turns(n);
+		for (int64 i = 0; i < n; i++)
+			if (turns[i] != 0)
+				tl_job_note_turn(call->info->relation, turns[i], true);
+	}
 	note_given_back(call, TL_NOTE_FINISHED, n, NULL);
 	return n;
 }
@@ -81,26 +97,62 @@ tl_job_note_given_up(TlJobCall *call, int64 n)
 	note_given_back(call, TL_NOTE_GIVEN_UP, n, NULL);
 }
 
+void
+tl_job_note_freed(TlJobTableInfo *info, const TlJobRow *rows, int n)
+{
+	if (info->turn.attnum == InvalidAttrNumber)
+		return;
+	tl_job_reserve_turns(n);
+	for (int i = 0; i < n; i++)
+		if (rows[i].turn != 0)
+			tl_job_note_turn(info->relation, rows[i].turn, true);
+}
+
+/* Rows are about to be ready again, behind the position. */
+static void
+expect_turns(TlJobTableInfo *info, const TlJobRows *rows)
+{
+	TlTurnRow  *turns = MemoryContextAllocHuge(CurrentMemoryContext,
+											   sizeof(TlTurnRow) * rows->n);
+	int			n = 0;
+
+	for (int i = 0; i < rows->n; i++)
+		if (rows->rows[i].turn != 0)
+		{
+			turns[n].hash = rows->rows[i].turn;
+			turns[n++].value = rows->rows[i].turn_value;
+		}
+	tl_turn_expect(info, turns, n);
+	pfree(turns);
+}
+
 /* Give rows back as released, recovered or (with a failure) failed. */
 static int64
 release_rows(TlJobCall *call, TlJobRows *rows, TlJobChange change,
 			 const TlJobFailure *failure)
 {
 	TlRange		range;
+	bool		island;
 	int64		n;
 
 	if (rows->n == 0)
 		return 0;
 	tl_job_reserve();
-	tl_job_range(call->info, rows->rows, rows->n, &range);
+	island = tl_job_range_without_turns(call->info, rows->rows, rows->n,
+										&range);
+	if (call->info->keyed && !(failure && failure->give_up))
+		expect_turns(call->info, rows);
 	n = failure ? tl_job_fail(call->info, failure, rows) :
 		tl_job_set(call->info, change, call->sid, rows, NULL);
+	tl_job_note_freed(call->info, rows->rows, rows->n);
 	if (failure && failure->give_up)
 	{
 		tl_job_note_given_up(call, n);
 		return n;
 	}
-	note_given_back(call, TL_NOTE_RELEASED, n, &range);
+	note_given_back(call, TL_NOTE_RELEASED, n, island ? &range : NULL);
+	if (n > 0)
+		tl_job_wake_at_commit(call->info->relation);
 	return n;
 }
 

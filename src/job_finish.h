@@ -57,6 +57,10 @@ extern int64 tl_job_release_all(TlJobCall *call, bool lapsed);
 extern int64 tl_job_fail_list(TlJobCall *call, const TlJobList *list,
 							  const TlJobFailure *failure);
 
+/* Jobs of these rows are no longer claimed: let the next of their keys go. */
+extern void tl_job_note_freed(TlJobTableInfo *info, const TlJobRow *rows,
+							  int n);
+
 /*
  * n rows that the worker has are given up because their attempts are spent.
  * To be reserved.

@@ -49,6 +49,7 @@
 #include "clock.h"
 #include "job_look.h"
 #include "job_position.h"
+#include "job_turn.h"
 #include "job_worker.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -94,12 +95,16 @@ typedef struct TlLook
 	AttrNumber	id;
 	AttrNumber	status;
 	AttrNumber	sid;
+	AttrNumber	turn;			/* 0 if there is no key column */
 
 	/* what was found */
 	bool		unknown_key;	/* a row whose key is too long to be noted */
 	TlPoint    *ready;
+	Datum	   *turns;			/* values of the key column of the latter, */
+	bool	   *has_turn;		/* where there is one */
 	int			nready;
 	int			nbehind;		/* of these, known to be behind the position */
+	bool		new_turn;		/* of a key that nobody knew to have some */
 	TlClaimedRow *claimed;		/* of one page */
 	int			nclaimed;
 } TlLook;
@@ -107,7 +112,7 @@ typedef struct TlLook
 static TlTime next_slice(const TlLookState *state, int share);
 static bool is_due(const TlLookState *state, TlTime now, bool short_answer,
 				   bool small);
-static void begin_round(TlLookState *state, Snapshot snapshot);
+static void begin_round(TlLookState *state, const TlLook *look);
 static void end_round(TlLookState *state);
 static bool run_slice(TlLook *look, bool whole);
 static bool look_from_start(TlJobTableInfo *info, bool short_answer);
@@ -223,8 +228,9 @@ is_due(const TlLookState *state, TlTime now, bool short_answer, bool small)
 }
 
 static void
-begin_round(TlLookState *state, Snapshot snapshot)
+begin_round(TlLookState *state, const TlLook *look)
 {
+	Snapshot	snapshot = look->snapshot;
 	TlLookSample now;
 	TransactionId next;
 	uint32		age;
@@ -233,7 +239,8 @@ begin_round(TlLookState *state, Snapshot snapshot)
 	now.lsn = GetXLogInsertRecPtr();
 	now.xid = ReadNextFullTransactionId();
 
-	state->round_started = tl_now();
+	/* before the snapshot, for those who ask what it must have seen */
+	state->round_started = look->started;
 	state->dirty = false;
 	next = XidFromFullTransactionId(now.xid);
 	age = TransactionIdPrecedes(snapshot->xmin, next) ?
@@ -307,9 +314,13 @@ run_slice(TlLook *look, bool whole)
 
 	look->ready = palloc(sizeof(TlPoint) * (TL_ENOUGH_READY +
 											MaxHeapTuplesPerPage));
+	look->turns = palloc(sizeof(Datum) * (TL_ENOUGH_READY +
+										  MaxHeapTuplesPerPage));
+	look->has_turn = palloc(sizeof(bool) * (TL_ENOUGH_READY +
+											MaxHeapTuplesPerPage));
 	look->claimed = palloc(sizeof(TlClaimedRow) * MaxHeapTuplesPerPage);
 	if (state->leaf == 0 && state->block == 0)
-		begin_round(state, look->snapshot);
+		begin_round(state, look);
 
 	while (state->leaf < list_length(leaves))
 	{
@@ -322,6 +333,8 @@ run_slice(TlLook *look, bool whole)
 								  look->info->status.raw_name);
 		look->sid = get_attnum(RelationGetRelid(rel),
 							   look->info->sid.raw_name);
+		look->turn = look->info->turn.attnum == InvalidAttrNumber ? 0 :
+			get_attnum(RelationGetRelid(rel), look->info->turn.raw_name);
 		finished = look_at_leaf(look, rel, whole);
 		table_close(rel, NoLock);
 		if (!finished)
@@ -404,12 +417,9 @@ look_at_page(TlLook *look, Relation rel, Buffer buffer)
 	UnlockReleaseBuffer(buffer);
 }
 
-/*
- * Has the row been changed since the snapshot, or is it about to be, or locked
- * against it?  Then what becomes of it will be seen in the next round.
- */
-static bool
-is_passing(HeapTupleHeader tuple)
+/* What becomes of such a row will be seen in the next round. */
+bool
+tl_look_is_passing(HeapTupleHeader tuple)
 {
 	TransactionId xmax = HeapTupleHeaderGetRawXmax(tuple);
 
@@ -424,6 +434,25 @@ is_passing(HeapTupleHeader tuple)
 		TransactionIdDidCommit(xmax);
 }
 
+bool
+tl_look_is_free(Oid relation, ItemPointer tid)
+{
+	Relation	rel = table_open(relation, AccessShareLock);
+	HeapTupleData tuple;
+	Buffer		buffer;
+	bool		free = false;
+
+	tuple.t_self = *tid;
+	if (heap_fetch(rel, SnapshotAny, &tuple, &buffer, false))
+	{
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		free = !tl_look_is_passing(tuple.t_data);
+		UnlockReleaseBuffer(buffer);
+	}
+	table_close(rel, NoLock);
+	return free;
+}
+
 static bool
 same_status(TlLook *look, Datum value, TlJobStatus status)
 {
@@ -436,6 +465,24 @@ same_status(TlLook *look, Datum value, TlJobStatus status)
 		VARATT_IS_COMPRESSED(DatumGetPointer(value)))
 		return false;
 	return tl_value_same(value, wanted, -1, false);
+}
+
+/* Copy the value of a ready row's key column.  False when it has none. */
+static bool
+note_turn(TlLook *look, TupleDesc desc, HeapTuple tuple)
+{
+	TlKeyType  *type = &look->info->turn_type;
+	bool		isnull = look->turn == 0;
+	Datum		value = isnull ? (Datum) 0 :
+		heap_getattr(tuple, look->turn, desc, &isnull);
+
+	/* one that is stored elsewhere has to do with an island */
+	if (!isnull && type->len == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+		isnull = true;
+	look->has_turn[look->nready] = !isnull;
+	if (!isnull)
+		look->turns[look->nready] = datumCopy(value, type->byval, type->len);
+	return !isnull;
 }
 
 /*
@@ -459,7 +506,7 @@ look_at_row(TlLook *look, TupleDesc desc, HeapTuple tuple)
 	if (ready ? !look->position.known :
 		!same_status(look, status, TL_JOB_CLAIMED))
 		return;
-	if (is_passing(tuple->t_data))
+	if (tl_look_is_passing(tuple->t_data))
 		return;
 
 	id = heap_getattr(tuple, look->id, desc, &isnull);
@@ -469,10 +516,10 @@ look_at_row(TlLook *look, TupleDesc desc, HeapTuple tuple)
 		tl_point_set(&point, key, id);
 	if (ready)
 	{
-		if (point.known)
-			look->ready[look->nready++] = point;
-		else
+		if (!note_turn(look, desc, tuple) && !point.known)
 			look->unknown_key = true;
+		else
+			look->ready[look->nready++] = point;
 	}
 	else
 	{
@@ -514,17 +561,41 @@ note_claimed(TlLook *look)
 		tl_position_note_lapse(info->relation, first_lapse);
 }
 
-/* Of the ready rows that a page has added, keep those behind the position. */
+/*
+ * Of the ready rows that a page has added, keep those behind the position.
+ * Where there are keys, those are kept.
+ */
 static void
 keep_behind(TlLook *look)
 {
 	int			n = look->nbehind;
+	TlTurnRow  *turns;
+	int			nturns = 0;
 
+	if (look->nready == n)
+		return;
+	turns = palloc(sizeof(TlTurnRow) * (look->nready - n));
 	for (int i = n; i < look->nready; i++)
-		if (tl_point_compare(&look->ready[i], &look->position,
-							 &look->info->key) <= 0)
+	{
+		TlTurnRow  *turn;
+
+		if (look->ready[i].known &&
+			tl_point_compare(&look->ready[i], &look->position,
+							 &look->info->key) > 0)
+			continue;
+		if (!look->has_turn[i])
+		{
 			look->ready[n++] = look->ready[i];
+			continue;
+		}
+		turn = &turns[nturns++];
+		turn->value = look->turns[i];
+		turn->hash = tl_turn_hash(look->info, &turn->value, false);
+	}
 	look->nready = look->nbehind = n;
+	if (nturns > 0 && tl_turn_notice(look->info, turns, nturns))
+		look->new_turn = true;
+	pfree(turns);
 }
 
 static int
@@ -548,7 +619,7 @@ note_ready(TlLook *look)
 		return true;
 	}
 	if (n == 0)
-		return false;
+		return look->new_turn;
 
 	room = Min(tl_position_island_room(look->info) - TL_NEW_ISLANDS,
 			   TL_NEW_ISLANDS);

@@ -86,6 +86,22 @@ plain_column(Node *node)
 	return strVal(linitial(ref->fields));
 }
 
+/* Note a column of the order; one that was there already decides nothing. */
+static void
+note_order(TlJobTableInfo *info, AttrNumber attnum, bool desc,
+		   bool nulls_first)
+{
+	TlJobOrder *order;
+
+	for (int i = 0; i < info->norder; i++)
+		if (info->order_columns[i].attnum == attnum)
+			return;
+	order = &info->order_columns[info->norder++];
+	order->attnum = attnum;
+	order->desc = desc;
+	order->nulls_first = nulls_first;
+}
+
 /* Append a column with its direction, and return its number. */
 static AttrNumber
 append_order(StringInfo buf, TlJobTableInfo *info, Relation rel, SortBy *sort)
@@ -113,18 +129,31 @@ append_order(StringInfo buf, TlJobTableInfo *info, Relation rel, SortBy *sort)
 		appendStringInfoString(buf, " NULLS FIRST");
 	else if (sort->sortby_nulls == SORTBY_NULLS_LAST)
 		appendStringInfoString(buf, " NULLS LAST");
+	note_order(info, attnum, sort->sortby_dir == SORTBY_DESC,
+			   sort->sortby_nulls == SORTBY_NULLS_DEFAULT ?
+			   sort->sortby_dir == SORTBY_DESC :
+			   sort->sortby_nulls == SORTBY_NULLS_FIRST);
 	return attnum;
 }
 
 char *
 tl_job_parse_order(TlJobTableInfo *info, Relation rel, const char *text)
 {
-	SelectStmt *select = parse_select(info, TL_SET_ORDER_BY,
-									  psprintf("SELECT ORDER BY %s\n", text));
+	SelectStmt *select;
 	StringInfoData buf;
 	bool		has_key = false;
 	ListCell   *cell;
 
+	info->order_columns =
+		palloc(sizeof(TlJobOrder) * RelationGetNumberOfAttributes(rel));
+	info->norder = 0;
+	if (text == NULL)
+	{
+		note_order(info, info->id.attnum, false, false);
+		return NULL;
+	}
+	select = parse_select(info, TL_SET_ORDER_BY,
+						  psprintf("SELECT ORDER BY %s\n", text));
 	if (select == NULL || select->targetList || select->sortClause == NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -147,8 +176,21 @@ tl_job_parse_order(TlJobTableInfo *info, Relation rel, const char *text)
 	if (strcmp(buf.data, info->id.name) == 0)
 		return NULL;
 	if (!has_key)
+	{
 		appendStringInfo(&buf, ", %s", info->id.name);
+		note_order(info, info->id.attnum, false, false);
+	}
 	return buf.data;
+}
+
+Node *
+tl_job_parse_expression(const char *text)
+{
+	List	   *parsed = raw_parser(psprintf("SELECT %s", text),
+									RAW_PARSE_DEFAULT);
+	SelectStmt *select = (SelectStmt *) linitial_node(RawStmt, parsed)->stmt;
+
+	return linitial_node(ResTarget, select->targetList)->val;
 }
 
 static bool

@@ -17,10 +17,13 @@
 /*
  * What stands behind ORDER BY, for a list of columns with directions: the
  * key comes last, so that the order is complete.  NULL if it is the key's
- * order anyway.
+ * order anyway.  Also set info->order_columns; without a text to the key.
  */
 extern char *tl_job_parse_order(TlJobTableInfo *info, Relation rel,
 								const char *text);
+
+/* An expression of ours, which is known to be one, as the grammar has it. */
+extern Node *tl_job_parse_expression(const char *text);
 
 /* An expression in parentheses. */
 extern char *tl_job_parse_condition(TlJobTableInfo *info, const char *text);

@@ -20,6 +20,7 @@
 
 #include "clock.h"
 #include "job_position.h"
+#include "job_turn.h"
 #include "miscadmin.h"
 
 #define job_tables()	tl_shmem_table(TL_TABLE_JOB_TABLES)
@@ -53,10 +54,11 @@ reset(TlJobTable *table, const TlJobStamp *stamp)
 	forget(table);
 	memset(&table->look, 0, sizeof(table->look));
 	table->next_lapse = 0;
+	table->turns.forget = true;
 }
 
-static TlJobTable *
-find(Oid relation)
+TlJobTable *
+tl_position_lock(Oid relation)
 {
 	TlKey		key;
 
@@ -64,10 +66,16 @@ find(Oid relation)
 	return dshash_find(job_tables(), &key, true);
 }
 
-static TlJobTable *
-enter(TlJobTableInfo *info)
+void
+tl_position_unlock(TlJobTable *table)
 {
-	TlJobTable *table = find(info->relation);
+	unlock(table);
+}
+
+TlJobTable *
+tl_position_enter(TlJobTableInfo *info)
+{
+	TlJobTable *table = tl_position_lock(info->relation);
 
 	if (unlikely(table == NULL))
 	{
@@ -82,12 +90,20 @@ enter(TlJobTableInfo *info)
 			tl_shmem_count_entry(TL_TABLE_JOB_TABLES, 1);
 			table->version = 0;
 			memset(table->events, 0, sizeof(table->events));
+			tl_job_line_init(&table->line);
+			memset(&table->turns, 0, sizeof(table->turns));
 			reset(table, &info->stamp);
 		}
 	}
 	if (unlikely(memcmp(&table->stamp, &info->stamp, sizeof(TlJobStamp)) != 0))
 		reset(table, &info->stamp);
 	return table;
+}
+
+void
+tl_position_forget_locked(TlJobTable *table)
+{
+	forget(table);
 }
 
 static void
@@ -102,15 +118,26 @@ copy_place(const TlJobTable *table, TlJobPlace *place)
 	place->known = table->look.known;
 	place->look_next = table->look.next;
 	place->next_lapse = table->next_lapse;
+	place->waiters = table->line.waiting > 0;
+}
+
+/* A worker may lapse at that time; somebody may have to wait for it. */
+static void
+note_lapse(TlJobTable *table, TlTime lapse)
+{
+	if (lapse >= table->next_lapse)
+		return;
+	table->next_lapse = lapse;
+	tl_job_line_poke(&table->line);
 }
 
 void
 tl_position_read(TlJobTableInfo *info, TlTime lapse, TlJobPlace *place)
 {
-	TlJobTable *table = enter(info);
+	TlJobTable *table = tl_position_enter(info);
 
 	table->used = tl_now();
-	table->next_lapse = Min(table->next_lapse, lapse);
+	note_lapse(table, lapse);
 	copy_place(table, place);
 	unlock(table);
 }
@@ -129,7 +156,7 @@ tl_position_advance(TlJobTableInfo *info, const TlJobPlace *place,
 		if (last->known && position.known &&
 			tl_point_compare(last, &position, &info->key) <= 0)
 			return;
-		table = enter(info);
+		table = tl_position_enter(info);
 		if (table->epoch != place->epoch)
 		{
 			unlock(table);
@@ -169,7 +196,7 @@ void
 tl_position_island_done(TlJobTableInfo *info, uint64 serial,
 						const TlPoint *last)
 {
-	TlJobTable *table = enter(info);
+	TlJobTable *table = tl_position_enter(info);
 	int			i = find_island(table, serial);
 
 	if (i >= 0)
@@ -193,7 +220,7 @@ void
 tl_position_add_island(Oid relation, const TlRange *range,
 					   const TlKeyStamp *stamp)
 {
-	TlJobTable *table = find(relation);
+	TlJobTable *table = tl_position_lock(relation);
 
 	if (table == NULL)
 		return;
@@ -222,7 +249,7 @@ tl_position_add_island(Oid relation, const TlRange *range,
 void
 tl_position_forget(Oid relation)
 {
-	TlJobTable *table = find(relation);
+	TlJobTable *table = tl_position_lock(relation);
 
 	if (table == NULL)
 		return;
@@ -231,20 +258,36 @@ tl_position_forget(Oid relation)
 }
 
 void
+tl_position_forget_all(void)
+{
+	dshash_seq_status status;
+	TlJobTable *table;
+
+	dshash_seq_init(&status, job_tables(), true);
+	while ((table = dshash_seq_next(&status)) != NULL)
+		if (table->key.database == MyDatabaseId)
+		{
+			forget(table);
+			tl_job_line_call(&table->line);
+		}
+	dshash_seq_term(&status);
+}
+
+void
 tl_position_note_lapse(Oid relation, TlTime lapse)
 {
-	TlJobTable *table = find(relation);
+	TlJobTable *table = tl_position_lock(relation);
 
 	if (table == NULL)
 		return;
-	table->next_lapse = Min(table->next_lapse, lapse);
+	note_lapse(table, lapse);
 	unlock(table);
 }
 
 bool
 tl_position_begin_lapses(Oid relation, TlTime now)
 {
-	TlJobTable *table = find(relation);
+	TlJobTable *table = tl_position_lock(relation);
 	bool		due;
 
 	if (table == NULL)
@@ -260,7 +303,7 @@ bool
 tl_position_begin_look(TlJobTableInfo *info, TlTime until, TlLookState *look,
 					   TlJobPlace *place)
 {
-	TlJobTable *table = enter(info);
+	TlJobTable *table = tl_position_enter(info);
 	bool		mine = table->look.busy_until <= tl_now();
 
 	if (mine)
@@ -276,7 +319,7 @@ tl_position_begin_look(TlJobTableInfo *info, TlTime until, TlLookState *look,
 void
 tl_position_end_look(TlJobTableInfo *info, TlLookState *look)
 {
-	TlJobTable *table = enter(info);
+	TlJobTable *table = tl_position_enter(info);
 
 	/* after a reset, or if it took too long, somebody else may be at it */
 	if (table->look.busy_until == look->busy_until)
@@ -290,7 +333,7 @@ tl_position_end_look(TlJobTableInfo *info, TlLookState *look)
 int
 tl_position_island_room(TlJobTableInfo *info)
 {
-	TlJobTable *table = enter(info);
+	TlJobTable *table = tl_position_enter(info);
 	int			room = TL_ISLANDS - table->nislands;
 
 	unlock(table);
@@ -300,7 +343,7 @@ tl_position_island_room(TlJobTableInfo *info)
 void
 tl_position_count(Oid relation, TlJobEvent event, int64 n)
 {
-	TlJobTable *table = find(relation);
+	TlJobTable *table = tl_position_lock(relation);
 
 	if (table == NULL)
 		return;
@@ -331,8 +374,12 @@ sweep_unused(void)
 
 	dshash_seq_init(&status, job_tables(), true);
 	while ((table = dshash_seq_next(&status)) != NULL)
-		if (table->used < now - TL_UNUSED)
+		if (table->used < now - TL_UNUSED && table->line.waiting == 0 &&
+			table->turns.owned == 0)
 		{
+			if (DsaPointerIsValid(table->turns.memory))
+				tl_shmem_free(table->turns.memory,
+							  tl_turns_size(table->turns.capacity));
 			dshash_delete_current(&status);
 			tl_shmem_count_entry(TL_TABLE_JOB_TABLES, -1);
 		}

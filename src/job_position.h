@@ -13,6 +13,7 @@
 #ifndef TOKENLOCK_JOB_POSITION_H
 #define TOKENLOCK_JOB_POSITION_H
 
+#include "job_line.h"
 #include "job_table.h"
 
 #include "access/transam.h"
@@ -71,6 +72,25 @@ typedef enum TlJobEvent
 #define TL_JOB_EVENT_COUNT	(TL_JOBS_AGAIN + 1)
 
 /*
+ * TlTurns: the turns of a job table with a key column (job_turn.c).  Their
+ * memory only grows, and is freed with the table's entry.
+ */
+typedef struct TlTurns
+{
+	dsa_pointer memory;			/* buckets, then places for turns */
+	int			capacity;		/* of both; 0: there is no memory yet */
+	int			n;				/* turns that there are */
+	int			fresh;			/* places from here on were never used */
+	int			unused;			/* first of those that are free again; -1 */
+	int			owned;			/* turns that somebody has, or may have */
+	int			first;			/* those to be offered; -1: none */
+	int			last;
+	int			hand;			/* where looking after held ones goes on */
+	bool		positions;		/* the table's claimers start at a position */
+	bool		forget;			/* the table began anew */
+} TlTurns;
+
+/*
  * TlJobTable: one job table.  Made by its first claim; removed by a sweep
  * when it has not been used for long.  Covered by the partition lock of the
  * hash table, under which no two keys are compared: that may run user code.
@@ -90,6 +110,8 @@ typedef struct TlJobTable
 	TlTime		used;			/* last claim */
 	uint64		events[TL_JOB_EVENT_COUNT];
 	TlLookState look;
+	TlJobLine	line;			/* who waits for jobs */
+	TlTurns		turns;
 } TlJobTable;
 
 /* What a claimer reads. */
@@ -103,10 +125,19 @@ typedef struct TlJobPlace
 	bool		known;			/* all of the table has been looked at */
 	TlTime		look_next;		/* TlLookState.next */
 	TlTime		next_lapse;
+	bool		waiters;		/* there are some */
 } TlJobPlace;
 
 /* Called from _PG_init. */
 extern void tl_position_init(void);
+
+/*
+ * Lock a table's entry, and unlock it.  NULL when there is none, unless with
+ * tl_position_enter, which makes one.
+ */
+extern TlJobTable *tl_position_lock(Oid relation);
+extern TlJobTable *tl_position_enter(TlJobTableInfo *info);
+extern void tl_position_unlock(TlJobTable *table);
 
 /* Read the place to start at, and note that a lease ends at "lapse". */
 extern void tl_position_read(TlJobTableInfo *info, TlTime lapse,
@@ -130,6 +161,9 @@ extern void tl_position_add_island(Oid relation, const TlRange *range,
 /* Start from the beginning.  Cannot fail. */
 extern void tl_position_forget(Oid relation);
 
+/* The same for all tables of this database, and have those look who wait. */
+extern void tl_position_forget_all(void);
+
 /* A worker with rows may lapse at that time. */
 extern void tl_position_note_lapse(Oid relation, TlTime lapse);
 
@@ -150,6 +184,9 @@ extern void tl_position_end_look(TlJobTableInfo *info, TlLookState *look);
 
 /* Count n of something.  Cannot fail. */
 extern void tl_position_count(Oid relation, TlJobEvent event, int64 n);
+
+/* What tl_position_forget does to a table's entry, which is locked. */
+extern void tl_position_forget_locked(TlJobTable *table);
 
 /* Call a function with each job table of this database, locked to be read. */
 typedef void (*TlJobTableVisitor) (const TlJobTable *table, void *arg);

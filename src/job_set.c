@@ -9,7 +9,8 @@
  * invalidation message that a change of the table itself would send.
  *
  * Locks: ShareUpdateExclusive on the job table, so that there is one who sets
- * at a time, while jobs are claimed.
+ * at a time, while jobs are claimed.  For a key column ShareRowExclusive, which
+ * waits until open claims have ended: nobody knows the keys of what they have.
  *
  * Copyright (c) 2026, the tokenlock authors
  *
@@ -26,6 +27,8 @@
 #include "fmgr.h"
 #include "job_settings.h"
 #include "job_table.h"
+#include "job_wait.h"
+#include "job_wake.h"
 #include "job_xact.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -39,7 +42,9 @@ PG_FUNCTION_INFO_V1(tokenlock_job_table_set);
 PG_FUNCTION_INFO_V1(tokenlock_job_table_reset);
 PG_FUNCTION_INFO_V1(tokenlock_job_settings_restored);
 
-static Oid	begin_change(FunctionCallInfo fcinfo, const char *function);
+static Oid	begin_change(FunctionCallInfo fcinfo, const char *function,
+						 LOCKMODE mode);
+static void end_change(Oid relation);
 static void check_values(const TlJobSettings *settings);
 
 /*
@@ -49,11 +54,15 @@ static void check_values(const TlJobSettings *settings);
 Datum
 tokenlock_job_table_set(PG_FUNCTION_ARGS)
 {
-	Oid			relation = begin_change(fcinfo, "job_table_set()");
+	LOCKMODE	mode;
+	Oid			relation;
 	TlJobSettings settings;
 
 	if (PG_NARGS() != TL_SET_COUNT + 1)
 		elog(ERROR, "unexpected number of arguments: %d", PG_NARGS());
+	mode = PG_ARGISNULL(TL_SET_KEY_COLUMN + 1) ?
+		ShareUpdateExclusiveLock : ShareRowExclusiveLock;
+	relation = begin_change(fcinfo, "job_table_set()", mode);
 	tl_settings_read(relation, &settings);
 	for (int i = 0; i < TL_SET_COUNT; i++)
 		if (!PG_ARGISNULL(i + 1))
@@ -64,7 +73,9 @@ tokenlock_job_table_set(PG_FUNCTION_ARGS)
 	check_values(&settings);
 	tl_settings_write(relation, &settings);
 	tl_job_table_check(relation);
-	CacheInvalidateRelcacheByRelid(relation);
+	if (!PG_ARGISNULL(TL_SET_WAKE + 1))
+		tl_wake_set_trigger(relation, PG_GETARG_BOOL(TL_SET_WAKE + 1));
+	end_change(relation);
 	PG_RETURN_VOID();
 }
 
@@ -76,9 +87,11 @@ tokenlock_job_table_set(PG_FUNCTION_ARGS)
 Datum
 tokenlock_job_table_reset(PG_FUNCTION_ARGS)
 {
-	Oid			relation = begin_change(fcinfo, "job_table_reset()");
+	Oid			relation = begin_change(fcinfo, "job_table_reset()",
+									   ShareUpdateExclusiveLock);
 	TlJobSettings settings;
 	bool		any = false;
+	bool		reset_wake = true;
 
 	if (!PG_ARGISNULL(1))
 	{
@@ -94,18 +107,21 @@ tokenlock_job_table_reset(PG_FUNCTION_ARGS)
 					 errmsg("job tables have no setting \"%s\"", name),
 					 errhint("The settings are the arguments of job_table_set.")));
 		tl_settings_read(relation, &settings);
+		reset_wake = which == TL_SET_WAKE;
 		settings.isnull[which] = true;
 		for (int i = 0; i < TL_SET_COUNT; i++)
 			any = any || !settings.isnull[i];
 	}
 	tl_settings_write(relation, any ? &settings : NULL);
-	CacheInvalidateRelcacheByRelid(relation);
+	if (reset_wake)
+		tl_wake_set_trigger(relation, false);
+	end_change(relation);
 	PG_RETURN_VOID();
 }
 
 /* Check the caller's rights, and lock the table. */
 static Oid
-begin_change(FunctionCallInfo fcinfo, const char *function)
+begin_change(FunctionCallInfo fcinfo, const char *function, LOCKMODE mode)
 {
 	Oid			relation;
 
@@ -120,10 +136,18 @@ begin_change(FunctionCallInfo fcinfo, const char *function)
 		aclcheck_error(ACLCHECK_NOT_OWNER,
 					   get_relkind_objtype(get_rel_relkind(relation)),
 					   get_rel_name(relation));
-	LockRelationOid(relation, ShareUpdateExclusiveLock);
+	LockRelationOid(relation, mode);
 	/* it may have been dropped before we had the lock */
 	tl_job_check_kind(relation);
 	return relation;
+}
+
+/* Let others know, and those who wait look what is ready now. */
+static void
+end_change(Oid relation)
+{
+	CacheInvalidateRelcacheByRelid(relation);
+	tl_job_wake_at_commit(relation);
 }
 
 /* What can be said of the values without the table. */

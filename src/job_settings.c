@@ -51,7 +51,9 @@ const char *const tl_setting_names[TL_SET_COUNT] = {
 	[TL_SET_ATTEMPTS_COLUMN] = "attempts_column",
 	[TL_SET_MAX_ATTEMPTS] = "max_attempts",
 	[TL_SET_ERROR_COLUMN] = "error_column",
+	[TL_SET_KEY_COLUMN] = "key_column",
 	[TL_SET_TTL] = "ttl",
+	[TL_SET_WAKE] = "wake",
 	[TL_SET_PAUSED] = "paused",
 };
 

@@ -24,8 +24,11 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
+#include "executor/instrument.h"
 #include "job_plan.h"
 #include "job_table.h"
+#include "job_turn.h"
+#include "job_wait.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -38,12 +41,18 @@ static void append_used_up(StringInfo buf, TlJobTableInfo *info);
 static Oid	append_listed(StringInfo buf, TlJobTableInfo *info);
 static void append_lock(StringInfo buf, TlJobTableInfo *info, bool wait);
 static Datum row_array(TlJobTableInfo *info, const TlJobRows *rows);
-static void add_rows(TlJobTableInfo *info, TlJobRows *rows);
 static TlJobListPlan *list_plan(TlJobTableInfo *info, Oid array_type);
 
 /*
  * Finding
  */
+
+int64
+tl_job_pages_accessed(void)
+{
+	return pgBufferUsage.shared_blks_hit + pgBufferUsage.shared_blks_read +
+		pgBufferUsage.local_blks_hit + pgBufferUsage.local_blks_read;
+}
 
 /*
  * Parameters: 1 the sid, 2 and 3 the ends of the range, 4 the limit, 5 the
@@ -57,12 +66,7 @@ prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 		INT8OID, TIMESTAMPTZOID};
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s.ctid, %s", info->alias, info->id.name);
-	if (info->max_attempts > 0)
-	{
-		appendStringInfoString(&buf, ", ");
-		append_used_up(&buf, info);
-	}
+	tl_job_append_columns(&buf, info);
 	appendStringInfo(&buf, " FROM %s WHERE ", info->from);
 	if (find->owned)
 		append_owned(&buf, info, 1);
@@ -75,9 +79,14 @@ prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 	if (find->hi)
 		appendStringInfo(&buf, " AND %s %s $3", info->id.name,
 						 info->less_equal);
-	appendStringInfo(&buf, " ORDER BY %s LIMIT $4",
+	appendStringInfo(&buf, " ORDER BY %s",
 					 find->wait ? info->id.name : info->order);
+	if (!find->wait)
+		appendStringInfoString(&buf, " LIMIT $4");
 	append_lock(&buf, info, find->wait);
+
+	/* the key's order is no reason to read what others have in it */
+	plan->may_sort = find->wait;
 	tl_plan_prepare(plan, buf.data, lengthof(types), types);
 }
 
@@ -89,6 +98,7 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 	Datum		values[5];
 	char		nulls[6] = "     ";
 	int			before = rows->n;
+	int64		pages = tl_job_pages_accessed();
 	int			level = find->owned ? 0 : tl_job_begin_path(info);
 
 	if (plan->plan == NULL)
@@ -113,7 +123,8 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 		nulls[4] = 'n';
 	tl_plan_execute_lock(info, plan, values, nulls);
 	tl_job_end_path(level);
-	add_rows(info, rows);
+	info->pages_read += tl_job_pages_accessed() - pages;
+	tl_job_add_rows(info, rows);
 	return rows->n - before;
 }
 
@@ -136,6 +147,7 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 {
 	bool		bounded = range && tl_range_known(range);
 	TlJobPlan  *plan = &info->count[bounded];
+	int64		pages = tl_job_pages_accessed();
 	Datum		values[3];
 	bool		isnull;
 	int64		n;
@@ -162,6 +174,7 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 		values[2] = tl_point_value(&range->hi, &info->key);
 	}
 	tl_plan_execute(plan, values, NULL, SPI_OK_SELECT);
+	info->pages_read += tl_job_pages_accessed() - pages;
 	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
 									SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_freetuptable(SPI_tuptable);
@@ -176,8 +189,8 @@ prepare_sort(TlJobTableInfo *info)
 	Oid			types[1];
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s.ctid, %s FROM %s WHERE ", info->alias,
-					 info->id.name, info->from);
+	tl_job_append_columns(&buf, info);
+	appendStringInfo(&buf, " FROM %s WHERE ", info->from);
 	types[0] = append_listed(&buf, info);
 	appendStringInfo(&buf, " ORDER BY %s", info->order);
 	tl_plan_prepare(&info->sort, buf.data, lengthof(types), types);
@@ -193,7 +206,7 @@ tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from, int to)
 	if (info->sort.plan == NULL)
 		prepare_sort(info);
 	tl_plan_execute(&info->sort, values, NULL, SPI_OK_SELECT);
-	add_rows(info, &sorted);
+	tl_job_add_rows(info, &sorted);
 
 	/* they are locked, so all are there */
 	if (sorted.n == part.n)
@@ -203,6 +216,19 @@ tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from, int to)
 /*
  * Changing
  */
+
+/* Execute an UPDATE, which is no news for those who wait for jobs. */
+static uint64
+execute_update(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
+			   const char *nulls, int expected)
+{
+	uint64		n;
+
+	tl_job_wake_begin_own(info->relation);
+	n = tl_plan_execute(plan, values, nulls, expected);
+	tl_job_wake_end_own();
+	return n;
+}
 
 /* Begin an UPDATE with the new status; more columns are to follow. */
 static void
@@ -423,13 +449,14 @@ tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
 		prepare_set(info, plan, change);
 	values[0] = row_array(info, rows);
 	values[1] = sid;
-	n = tl_plan_execute(plan, values, NULL,
-				change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
-				SPI_OK_UPDATE);
+	n = execute_update(info, plan, values, NULL,
+					   change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
+					   SPI_OK_UPDATE);
 	check_changed(info, rows, n);
 	return change == TL_CHANGE_CLAIM ? collect_changed(info, rows, changed) :
 		(int64) n;
 }
+
 /*
  * When a job that has failed is due again: after 5 s, twice as long with each
  * attempt, at most an hour.  More than ten times twice is more than that.
@@ -519,7 +546,7 @@ tl_job_fail(TlJobTableInfo *info, const TlJobFailure *failure,
 	if (failure->retry_in)
 		values[2] = DirectFunctionCall2(timestamptz_pl_interval, values[2],
 										IntervalPGetDatum(failure->retry_in));
-	n = tl_plan_execute(plan, values, nulls, SPI_OK_UPDATE);
+	n = execute_update(info, plan, values, nulls, SPI_OK_UPDATE);
 	check_changed(info, rows, n);
 	return n;
 }
@@ -542,18 +569,16 @@ tl_job_find_listed(TlJobTableInfo *info, Datum sid, Datum ids,
 		Oid			types[2] = {array_type, info->sid.type};
 
 		initStringInfo(&buf);
-		appendStringInfo(&buf,
-						 "SELECT %s.ctid, %s FROM %s"
-						 " WHERE %s %s ANY ($1::%s[]) AND ",
-						 info->alias, info->id.name, info->from,
-						 info->id.name, info->id.equals, info->id.type_name);
+		tl_job_append_columns(&buf, info);
+		appendStringInfo(&buf, " FROM %s WHERE %s %s ANY ($1::%s[]) AND ",
+						 info->from, info->id.name, info->id.equals, info->id.type_name);
 		append_owned(&buf, info, 2);
 		appendStringInfo(&buf, " ORDER BY %s", info->id.name);
 		append_lock(&buf, info, true);
 		tl_plan_prepare(&list->lock, buf.data, lengthof(types), types);
 	}
 	tl_plan_execute_lock(info, &list->lock, values, NULL);
-	add_rows(info, rows);
+	tl_job_add_rows(info, rows);
 	return rows->n - before;
 }
 
@@ -562,11 +587,15 @@ tl_job_find_listed(TlJobTableInfo *info, Datum sid, Datum ids,
  * goes through a list in the key's order and so locks in that order.
  */
 int64
-tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids, Oid array_type)
+tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids, Oid array_type,
+			  uint64 **turns)
 {
 	TlJobListPlan *list = list_plan(info, array_type);
 	TlJobRows	rows = {0};
+	bool		with_turns = info->turn.attnum != InvalidAttrNumber;
+	int64		n;
 
+	*turns = NULL;
 	if (list->finish.plan == NULL)
 	{
 		StringInfoData buf;
@@ -584,16 +613,41 @@ tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids, Oid array_type)
 						 info->status.name, info->status.equals,
 						 info->literals[TL_JOB_CLAIMED],
 						 info->sid.name, info->sid.equals);
+		if (with_turns)
+			appendStringInfo(&buf, " RETURNING %s", info->turn.name);
 		tl_plan_prepare(&list->finish, buf.data, lengthof(types), types);
 	}
 	if (tl_plan_is_scan_of(&list->finish, info->key_index))
 	{
 		Datum		values[2] = {ids, sid};
 
-		return tl_plan_execute(&list->finish, values, NULL, SPI_OK_UPDATE);
+		n = execute_update(info, &list->finish, values, NULL,
+						   with_turns ? SPI_OK_UPDATE_RETURNING :
+						   SPI_OK_UPDATE);
+		if (with_turns && n > 0)
+		{
+			*turns = palloc(sizeof(uint64) * n);
+			for (int64 i = 0; i < n; i++)
+			{
+				bool		isnull;
+				Datum		value = SPI_getbinval(SPI_tuptable->vals[i],
+												  SPI_tuptable->tupdesc, 1,
+												  &isnull);
+
+				(*turns)[i] = tl_turn_hash(info, &value, isnull);
+			}
+		}
+		return n;
 	}
 	tl_job_find_listed(info, sid, ids, array_type, &rows);
-	return tl_job_set(info, TL_CHANGE_FINISH, sid, &rows, NULL);
+	n = tl_job_set(info, TL_CHANGE_FINISH, sid, &rows, NULL);
+	if (with_turns && n > 0)
+	{
+		*turns = palloc(sizeof(uint64) * rows.n);
+		for (int i = 0; i < rows.n; i++)
+			(*turns)[i] = rows.rows[i].turn;
+	}
+	return n;
 }
 
 static TlJobListPlan *
@@ -639,7 +693,7 @@ tl_job_append_ready(StringInfo buf, const TlJobTableInfo *info,
 {
 	appendStringInfo(buf, "%s %s %s", info->status.name, info->status.equals,
 					 info->literals[TL_JOB_READY]);
-	if (info->run_at.attnum != InvalidAttrNumber)
+	if (info->run_at.attnum != InvalidAttrNumber && time_param > 0)
 	{
 		appendStringInfo(buf, " AND (%s OPERATOR(pg_catalog.<=) $%d",
 						 info->run_at.name, time_param);
@@ -674,9 +728,26 @@ append_lock(StringInfo buf, TlJobTableInfo *info, bool wait)
 					 wait ? "" : " SKIP LOCKED");
 }
 
-/* Take over the result of a statement: places and keys. */
-static void
-add_rows(TlJobTableInfo *info, TlJobRows *rows)
+void
+tl_job_append_columns(StringInfo buf, TlJobTableInfo *info)
+{
+	bool		turns = info->turn.attnum != InvalidAttrNumber;
+
+	appendStringInfo(buf, "SELECT %s.ctid, %s", info->alias, info->id.name);
+	if (info->max_attempts > 0)
+	{
+		appendStringInfoString(buf, ", ");
+		append_used_up(buf, info);
+	}
+	else if (turns)
+		appendStringInfoString(buf, ", false");
+	if (turns)
+		appendStringInfo(buf, ", %s", info->turn.name);
+}
+
+/* Take over the result of a statement: places, ids, keys. */
+void
+tl_job_add_rows(TlJobTableInfo *info, TlJobRows *rows)
 {
 	SPITupleTable *result = SPI_tuptable;
 
@@ -704,5 +775,14 @@ add_rows(TlJobTableInfo *info, TlJobRows *rows)
 		row->used_up = result->tupdesc->natts > 2 &&
 			DatumGetBool(SPI_getbinval(result->vals[i], result->tupdesc, 3,
 									   &isnull));
+		row->turn = 0;
+		if (result->tupdesc->natts > 3)
+		{
+			Datum		value = SPI_getbinval(result->vals[i],
+											  result->tupdesc, 4, &isnull);
+
+			row->turn = tl_turn_hash(info, &value, isnull);
+			row->turn_value = value;
+		}
 	}
 }

@@ -34,6 +34,7 @@ typedef struct TlTableEntry
 {
 	Oid			relation;		/* hash key, must be first */
 	TlJobTableInfo *info;
+	bool		index_warned;
 } TlTableEntry;
 
 static HTAB *tables = NULL;
@@ -77,7 +78,10 @@ tl_job_table(Oid relation)
 
 	entry = hash_search(tables, &relation, HASH_ENTER, &found);
 	if (!found)
+	{
 		entry->info = NULL;
+		entry->index_warned = false;
+	}
 	if (likely(entry->info && entry->info->valid))
 		return entry->info;
 
@@ -96,6 +100,17 @@ tl_job_table(Oid relation)
 	describing = InvalidOid;
 	MemoryContextSetParent(entry->info->context, TopMemoryContext);
 	return entry->info;
+}
+
+bool
+tl_job_first_index_warning(Oid relation)
+{
+	TlTableEntry *entry = hash_search(tables, &relation, HASH_FIND, NULL);
+	bool		first = entry && !entry->index_warned;
+
+	if (first)
+		entry->index_warned = true;
+	return first;
 }
 
 static void
@@ -252,20 +267,39 @@ tl_job_sid_key(TlJobTableInfo *info, Datum sid, TlKey *key)
 	return fits;
 }
 
-void
-tl_job_range(TlJobTableInfo *info, const TlJobRow *rows, int n,
-			 TlRange *range)
+static bool
+range_of(TlJobTableInfo *info, const TlJobRow *rows, int n, bool all,
+		 TlRange *range)
 {
 	TlRange		row;
+	bool		any = false;
 
 	tl_range_forget(range);
 	for (int i = 0; i < n; i++)
 	{
+		if (!all && rows[i].turn != 0)
+			continue;
 		tl_point_set(&row.lo, &info->key, rows[i].id);
 		row.hi = row.lo;
-		if (i == 0)
+		if (!any)
 			*range = row;
 		else
 			tl_range_widen(range, &row, &info->key);
+		any = true;
 	}
+	return any;
+}
+
+void
+tl_job_range(TlJobTableInfo *info, const TlJobRow *rows, int n,
+			 TlRange *range)
+{
+	(void) range_of(info, rows, n, true, range);
+}
+
+bool
+tl_job_range_without_turns(TlJobTableInfo *info, const TlJobRow *rows, int n,
+						   TlRange *range)
+{
+	return range_of(info, rows, n, false, range);
 }

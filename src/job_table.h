@@ -62,10 +62,14 @@ typedef enum TlJobChange
 
 #define TL_JOB_CHANGE_COUNT	(TL_CHANGE_USED_UP + 1)
 
+typedef struct TlJobTableInfo TlJobTableInfo;
+
 typedef struct TlJobPlan
 {
 	SPIPlanPtr	plan;			/* NULL: not prepared yet */
 	int			generation;		/* of the plan that we had made */
+	bool		may_sort;		/* what it reads need not be in order */
+	const TlJobTableInfo *info; /* set by tl_plan_prepare_by_turn alone */
 } TlJobPlan;
 
 /* A plan for lists of ids of one array type. */
@@ -89,8 +93,16 @@ typedef struct TlJobStamp
 	uint32		settings;		/* digest of what decides which rows are ready */
 } TlJobStamp;
 
+/* A column of the order in which jobs are handed out. */
+typedef struct TlJobOrder
+{
+	AttrNumber	attnum;
+	bool		desc;
+	bool		nulls_first;
+} TlJobOrder;
+
 /* A job table.  Lives until the table is changed; not to be kept. */
-typedef struct TlJobTableInfo
+struct TlJobTableInfo
 {
 	Oid			relation;		/* key of the backend's hash table */
 	bool		valid;			/* no change of the table was heard of */
@@ -112,6 +124,8 @@ typedef struct TlJobTableInfo
 								 * is the key's: so there can be a position */
 	bool		run_at_may_be_null;
 	bool		paused;			/* nothing is handed out */
+	bool		wake;			/* whatever is written to it fires the trigger
+								 * that wakes waiters */
 	TlTime		ttl;			/* of its workers; 0: tokenlock.job_ttl */
 	Oid			key_index;		/* has the id first; InvalidOid: none does */
 	TlJobColumn id;
@@ -120,10 +134,21 @@ typedef struct TlJobTableInfo
 	TlJobColumn run_at;			/* attnum is 0 if there is none */
 	char	   *order;			/* what stands behind ORDER BY */
 	bool		own_order;		/* it is not the key's */
+	TlJobOrder *order_columns;	/* the same in parts, each column once; the id
+								 * is the last */
+	int			norder;
 	char	   *ready_when;		/* NULL if there is no condition */
 	TlJobColumn attempts;		/* attnum is 0 if there is none */
 	int64		max_attempts;	/* 0: no limit */
 	TlJobColumn error;			/* attnum is 0 if there is none */
+	TlJobColumn turn;			/* the key column: jobs that have the same in
+								 * it take turns; attnum is 0 if there is none */
+	TlKeyType	turn_type;		/* without comparison */
+	FmgrInfo	turn_hash;
+	Oid			turn_array_type;
+	char	   *turn_greater;	/* operator of its order; NULL if it has none */
+	char	   *turn_alias;		/* for one value of it, ... */
+	char	   *turn_name;		/* ... as a column */
 	TlKeyType	key;
 	Oid			key_array_type;
 	char	   *less_equal;		/* operators of the key's order */
@@ -139,8 +164,17 @@ typedef struct TlJobTableInfo
 	TlJobPlan	set[TL_JOB_CHANGE_COUNT];
 	TlJobPlan	fail[2][2];		/* give up or not, retry_in or not */
 	TlJobPlan	sort;
+	TlJobPlan	peek[3][2];		/* job_ready.c: TlJobLower, upper */
+	TlJobPlan	due;
+	TlJobPlan	walk[3][2];		/* see TlJobFind: lower, upper */
+	TlJobPlan	walk_turns;
+	TlJobPlan	verify[2];		/* locking or not */
+	TlJobPlan	heads;
 	TlJobListPlan *lists;
-} TlJobTableInfo;
+
+	int64		pages_read;		/* by this claim, to find rows */
+	bool		index_looked;	/* whether one is missing was asked for */
+};
 
 /*
  * Lock the table as an UPDATE does and return what is known of it.  Raises
@@ -166,6 +200,9 @@ extern void tl_job_table_check(Oid relation);
 /* The column of a primary key that has only one; else InvalidAttrNumber. */
 extern AttrNumber tl_job_primary_key(Oid relation);
 
+/* Once in this session: whether to warn of a missing index of the table. */
+extern bool tl_job_first_index_warning(Oid relation);
+
 /* What settings are when the owner has said nothing; NULL: depends. */
 extern const char *tl_job_default(TlJobSetting setting);
 
@@ -190,6 +227,8 @@ typedef struct TlJobRow
 {
 	ItemPointerData tid;		/* not used in partitioned tables */
 	bool		used_up;		/* it may not be handed out any more */
+	uint64		turn;			/* hash of the key column; 0: it has no key */
+	Datum		turn_value;
 	Datum		id;
 } TlJobRow;
 
@@ -219,8 +258,12 @@ typedef struct TlJobFind
 	TlJobLower	lower;
 	const TlPoint *lo;
 	const TlPoint *hi;			/* up to this one; NULL: no end */
-	int64		limit;			/* -1: none */
+	int64		limit;			/* -1: none, and so it is when locked ones are
+								 * waited for */
 } TlJobFind;
+
+/* How many pages this backend has looked into so far. */
+extern int64 tl_job_pages_accessed(void);
 
 /* Lock such rows, append them to *rows, and return how many they were. */
 extern int64 tl_job_find(TlJobTableInfo *info, const TlJobFind *find,
@@ -233,9 +276,19 @@ extern void tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from,
 /* Prepare the statements that depend on settings, to see whether they can be. */
 extern void tl_job_check_statements(TlJobTableInfo *info);
 
-/* Append the condition for ready rows; the parameter is the present time. */
+/*
+ * Append the condition for ready rows; the parameter is the present time.
+ * With 0 in its place, rows that are not due yet count, too.
+ */
 extern void tl_job_append_ready(StringInfo buf, const TlJobTableInfo *info,
 								int time_param);
+
+/*
+ * Append the columns that locked rows are read from, and take over the rows
+ * that a statement has found.
+ */
+extern void tl_job_append_columns(StringInfo buf, TlJobTableInfo *info);
+extern void tl_job_add_rows(TlJobTableInfo *info, TlJobRows *rows);
 
 /*
  * Names in ready_when mean the same for all callers, so a statement that has
@@ -277,10 +330,10 @@ extern void tl_job_require_failed(TlJobTableInfo *info);
 
 /*
  * Set rows of the sid that are in a list of ids to done.  Returns how many
- * there were.
+ * there were, and in *turns the hashes of their key column, if there is one.
  */
 extern int64 tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids,
-						   Oid array_type);
+						   Oid array_type, uint64 **turns);
 
 /* Lock those of a list of ids that the sid has, waiting if need be. */
 extern int64 tl_job_find_listed(TlJobTableInfo *info, Datum sid, Datum ids,
@@ -295,5 +348,10 @@ extern void tl_job_check_hidden(TlJobTableInfo *info);
 /* The range of some rows, as shared memory keeps it. */
 extern void tl_job_range(TlJobTableInfo *info, const TlJobRow *rows, int n,
 						 TlRange *range);
+
+/* The range of those that have no key; false if there is none. */
+extern bool tl_job_range_without_turns(TlJobTableInfo *info,
+									   const TlJobRow *rows, int n,
+									   TlRange *range);
 
 #endif							/* TOKENLOCK_JOB_TABLE_H */

@@ -129,6 +129,7 @@ typedef struct TlTableRow
 {
 	Oid			relation;
 	uint64		events[TL_JOB_EVENT_COUNT];
+	int			waiting;
 } TlTableRow;
 
 typedef struct TlTableRows
@@ -162,6 +163,7 @@ copy_table(const TlJobTable *table, void *arg)
 	TlTableRow *row = add_table(arg, table->key.relation);
 
 	memcpy(row->events, table->events, sizeof(row->events));
+	row->waiting = table->line.waiting;
 }
 
 static bool
@@ -171,6 +173,15 @@ is_listed(const TlTableRows *rows, Oid relation)
 		if (rows->rows[i].relation == relation)
 			return true;
 	return false;
+}
+
+static void
+set_if_null(TlJobSettings *settings, TlJobSetting which, Datum value)
+{
+	if (!settings->isnull[which])
+		return;
+	settings->values[which] = value;
+	settings->isnull[which] = false;
 }
 
 /* Put in what holds for settings that the owner has not made. */
@@ -199,17 +210,14 @@ fill_in_defaults(Oid relation, TlJobSettings *settings)
 		settings->values[TL_SET_TTL] = IntervalPGetDatum(ttl);
 		settings->isnull[TL_SET_TTL] = false;
 	}
-	if (settings->isnull[TL_SET_PAUSED])
-	{
-		settings->values[TL_SET_PAUSED] = BoolGetDatum(false);
-		settings->isnull[TL_SET_PAUSED] = false;
-	}
+	set_if_null(settings, TL_SET_WAKE, BoolGetDatum(false));
+	set_if_null(settings, TL_SET_PAUSED, BoolGetDatum(false));
 }
 
 /*
  * tokenlock_job_tables() returns setof (job_table regclass, the settings in
  * the order of TlJobSetting, claimed bigint, finished bigint,
- * taken_over bigint, handed_again bigint)
+ * taken_over bigint, handed_again bigint, waiting bigint)
  */
 Datum
 tokenlock_job_tables(PG_FUNCTION_ARGS)
@@ -234,8 +242,8 @@ tokenlock_job_tables(PG_FUNCTION_ARGS)
 	{
 		TlTableRow *row = &rows.rows[i];
 		TlJobSettings settings;
-		Datum		values[1 + TL_SET_COUNT + TL_JOB_EVENT_COUNT];
-		bool		nulls[1 + TL_SET_COUNT + TL_JOB_EVENT_COUNT] = {0};
+		Datum		values[1 + TL_SET_COUNT + TL_JOB_EVENT_COUNT + 1];
+		bool		nulls[1 + TL_SET_COUNT + TL_JOB_EVENT_COUNT + 1] = {0};
 
 		/* the table may have been dropped */
 		if (get_rel_name(row->relation) == NULL)
@@ -247,6 +255,8 @@ tokenlock_job_tables(PG_FUNCTION_ARGS)
 		memcpy(nulls + 1, settings.isnull, sizeof(settings.isnull));
 		for (int j = 0; j < TL_JOB_EVENT_COUNT; j++)
 			values[1 + TL_SET_COUNT + j] = Int64GetDatum(row->events[j]);
+		values[1 + TL_SET_COUNT + TL_JOB_EVENT_COUNT] =
+			Int64GetDatum(row->waiting);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
 							 values, nulls);
 	}

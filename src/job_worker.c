@@ -20,8 +20,11 @@
 #include "postgres.h"
 
 #include "clock.h"
+#include "compat.h"
 #include "job_worker.h"
 #include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 
 #define workers_table()	tl_shmem_table(TL_TABLE_WORKERS)
 #define unlock(worker)	dshash_release_lock(workers_table(), worker)
@@ -99,6 +102,7 @@ copy_state(const TlWorker *worker, TlWorkerState *state)
 	state->expires = worker->expires;
 	state->claimed = worker->claimed;
 	state->inexact = worker->inexact;
+	state->shared_told = worker->shared_told;
 	state->version = worker->version;
 	state->stamp = worker->stamp;
 	state->range = worker->range;
@@ -120,11 +124,13 @@ tl_worker_call(const TlKey *key, TlWorkerCall call, TlTime ttl,
 	TlTime		before = worker->expires;
 	TlTime		now = tl_now();
 
+	state->live = found && is_live(worker, now);
 	if (!found)
 		worker->inexact = true;
-	else if (!is_live(worker, now) && !worker->lapse_noted)
+	else if (!state->live && !worker->lapse_noted)
 	{
 		worker->lapse_noted = true;
+		worker->shared_told = false;
 		worker->lapse_unseen = true;
 		worker->lapse_unreleased = true;
 	}
@@ -371,7 +377,8 @@ tl_worker_set_unreleased(const TlKey *key)
 }
 
 void
-tl_worker_close(const TlKey *key, bool committed, bool unreleased)
+tl_worker_close(const TlKey *key, bool committed, bool unreleased,
+				bool got_rows)
 {
 	TlWorker   *worker = dshash_find(workers_table(), key, true);
 
@@ -389,7 +396,42 @@ tl_worker_close(const TlKey *key, bool committed, bool unreleased)
 	if (committed)
 		worker->expires = Max(worker->expires,
 							  tl_time_add(tl_now(), ttl_of(worker)));
+	if (committed && got_rows)
+	{
+		worker->got.procno = tl_my_procno();
+		worker->got.pid = MyProcPid;
+		worker->got.role = GetUserId();
+	}
 	unlock(worker);
+}
+
+bool
+tl_worker_other_session(const TlKey *key, TlWorkerSession *session)
+{
+	TlWorker   *worker = dshash_find(workers_table(), key, false);
+
+	if (worker == NULL)
+		return false;
+	*session = worker->got;
+	unlock(worker);
+
+	return session->pid != 0 && session->pid != MyProcPid &&
+		BackendPidGetProc(session->pid) ==
+		&ProcGlobal->allProcs[session->procno];
+}
+
+bool
+tl_worker_tell_shared(const TlKey *key)
+{
+	TlWorker   *worker = dshash_find(workers_table(), key, true);
+	bool		first;
+
+	if (worker == NULL)
+		return false;
+	first = !worker->shared_told;
+	worker->shared_told = true;
+	unlock(worker);
+	return first;
 }
 
 int
@@ -456,6 +498,26 @@ tl_worker_rest(const TlKey *key)
 	if (worker == NULL)
 		return;
 	worker->look_again = tl_time_add(tl_now(), TL_REST);
+	unlock(worker);
+}
+
+void
+tl_worker_revive(const TlWorker *saved)
+{
+	TlWorker   *worker;
+	bool		found;
+
+	if (!tl_shmem_has_room(TL_TABLE_WORKERS))
+		return;
+	worker = dshash_find_or_insert(workers_table(), &saved->key, &found);
+	if (!found)
+		tl_shmem_count_entry(TL_TABLE_WORKERS, 1);
+	*worker = *saved;
+	worker->open = 0;
+	worker->inexact = true;
+	worker->changed = tl_now();
+	tl_range_forget(&worker->range);
+	memset(&worker->got, 0, sizeof(worker->got));
 	unlock(worker);
 }
 

@@ -19,6 +19,14 @@
 
 #include "utils/timestamp.h"
 
+/* A session that calls for a worker. */
+typedef struct TlWorkerSession
+{
+	int			procno;
+	int			pid;			/* 0: none is known */
+	Oid			role;
+} TlWorkerSession;
+
 /*
  * TlWorker: one worker of one job table.  Made by its first call, or when a
  * row with its sid is found in the table; removed by a sweep some time after
@@ -46,6 +54,9 @@ typedef struct TlWorker
 	TlTime		changed;		/* when rows last left claimed or range */
 	TlKeyStamp	stamp;			/* of the range */
 	TlRange		range;			/* holds its rows; else unknown */
+	TlWorkerSession got;		/* that was handed rows last */
+	bool		shared_told;	/* that two sessions share the sid: once in a
+								 * lease */
 	TimestampTz since;			/* first call; for display */
 	TimestampTz renewed_at;		/* last restart; for display */
 } TlWorker;
@@ -64,9 +75,11 @@ typedef enum TlWorkerCall
 typedef struct TlWorkerState
 {
 	bool		fresh;			/* shared memory did not know it */
+	bool		live;			/* it was, before this call */
 	bool		lapsed;			/* lapse_unseen (renew) or _unreleased (claim) */
 	TlTime		expires;
 	bool		sooner;			/* than before this call */
+	bool		shared_told;
 	int64		claimed;
 	bool		inexact;
 	uint64		version;
@@ -137,7 +150,17 @@ extern void tl_worker_lower_dead(const TlKey *key, int64 n,
 								 const TlKeyStamp *stamp);
 extern void tl_worker_set_unreleased(const TlKey *key);
 extern void tl_worker_close(const TlKey *key, bool committed,
-							bool unreleased);
+							bool unreleased, bool got_rows);
+
+/*
+ * The session that was handed rows of this worker last.  False unless it is
+ * another than this one, and still connected.
+ */
+extern bool tl_worker_other_session(const TlKey *key,
+									TlWorkerSession *session);
+
+/* Is this the first time in its lease that the worker is told of that? */
+extern bool tl_worker_tell_shared(const TlKey *key);
 
 /*
  * Dead workers of a table that may hold rows, at most max of them.  *next is
@@ -150,6 +173,12 @@ extern bool tl_worker_is_dead(const TlKey *key, TlWorkerState *state);
 
 /* All that can be got of a dead worker was locked by others: let it rest. */
 extern void tl_worker_rest(const TlKey *key);
+
+/*
+ * Put back a worker that was copied before a restart, if there is room.  Its
+ * rows are looked for in all of the table, as nothing is known of that now.
+ */
+extern void tl_worker_revive(const TlWorker *saved);
 
 /* Call a function with each worker of this database, locked to be read. */
 typedef void (*TlWorkerVisitor) (const TlWorker *worker, bool live, void *arg);

@@ -20,6 +20,8 @@
 
 #include "access/xact.h"
 #include "job_position.h"
+#include "job_turn.h"
+#include "job_wait.h"
 #include "job_worker.h"
 #include "job_xact.h"
 #include "session.h"
@@ -34,6 +36,7 @@ typedef struct TlJobNote
 	int64		n;
 	TlKeyStamp	stamp;			/* of the ranges */
 	TlRange		range;
+	bool		no_island;		/* the range is empty: turns tell of all rows */
 	bool		replaced;		/* of what gives back: an abort restores this */
 	TlRange		before;
 } TlJobNote;
@@ -44,7 +47,19 @@ typedef struct TlJobOpen
 	TlKey		worker;
 	SubTransactionId unreleased_in; /* where tl_job_note_unreleased was
 									 * called; 0: nowhere */
+	bool		got_rows;		/* it was handed some */
 } TlJobOpen;
+
+/*
+ * So many of the last ones a claim looks at to see which it has set free
+ * itself; others have to wait for the commit.
+ */
+#define TL_FREED_TURNS	1000
+
+/* In the order in which things happened. */
+static TlTurnNote *turns = NULL;
+static int	nturns = 0;
+static int	turns_allocated = 0;
 
 static TlJobNote *notes = NULL;
 static int	nnotes = 0;
@@ -68,6 +83,9 @@ tl_job_attach(void)
 	if (likely(attached))
 		return;
 	tl_job_reserve();
+
+	/* callbacks run backwards, and its have to come after ours */
+	tl_job_wait_attach();
 	before_shmem_exit(on_session_exit, 0);
 	RegisterXactCallback(on_xact, NULL);
 	RegisterSubXactCallback(on_subxact, NULL);
@@ -132,6 +150,16 @@ tl_job_open(const TlKey *worker)
 	open = &opens[nopens++];
 	open->worker = *worker;
 	open->unreleased_in = InvalidSubTransactionId;
+	open->got_rows = false;
+}
+
+void
+tl_job_note_got(const TlKey *worker)
+{
+	TlJobOpen  *open = find_open(worker);
+
+	if (open)
+		open->got_rows = true;
 }
 
 void
@@ -166,11 +194,18 @@ tl_job_note(TlJobNoteKind kind, const TlKey *worker, int64 n,
 	note->worker = *worker;
 	note->n = n;
 	note->stamp = type->stamp;
+	note->no_island = false;
 	note->replaced = false;
 	if (range)
 		note->range = *range;
 	else
 		tl_range_forget(&note->range);
+}
+
+void
+tl_job_note_no_island(void)
+{
+	notes[nnotes - 1].no_island = true;
 }
 
 void
@@ -228,12 +263,121 @@ tl_job_merge_note(const TlKeyType *type)
 			!tl_stamp_same(&note->stamp, &last->stamp) ||
 			!same_worker(&note->worker, &last->worker))
 			continue;
-		tl_range_widen(&range, &last->range, type);
+		if (note->no_island)
+			range = last->range;
+		else if (!last->no_island)
+			tl_range_widen(&range, &last->range, type);
 		note->range = range;
+		note->no_island = note->no_island && last->no_island;
 		note->n += last->n;
 		nnotes--;
 		return;
 	}
+}
+
+/*
+ * Turns
+ */
+
+void
+tl_job_reserve_turns(int n)
+{
+	int			allocated = turns_allocated;
+
+	if (nturns + n <= allocated)
+		return;
+	allocated = Max(allocated, nturns + n);
+	turns = grow(turns, &allocated, sizeof(TlTurnNote));
+	turns_allocated = allocated;
+}
+
+void
+tl_job_note_turn(Oid relation, uint64 hash, bool freed)
+{
+	TlTurnNote *note = &turns[nturns++];
+
+	Assert(nturns <= turns_allocated);
+	note->relation = relation;
+	note->subid = GetCurrentSubTransactionId();
+	note->freed = freed;
+	note->hash = hash;
+}
+
+void
+tl_job_give_up_turn(Oid relation, uint64 hash)
+{
+	for (int i = nturns - 1; i >= 0; i--)
+		if (turns[i].hash == hash && turns[i].relation == relation &&
+			!turns[i].freed)
+		{
+			turns[i].hash = 0;
+			break;
+		}
+	while (nturns > 0 && turns[nturns - 1].hash == 0)
+		nturns--;
+}
+
+uint64 *
+tl_job_freed_turns(Oid relation, int *n)
+{
+	int			from = Max(0, nturns - TL_FREED_TURNS);
+	uint64	   *hashes = palloc(sizeof(uint64) * (nturns - from + 1));
+
+	*n = 0;
+	for (int i = from; i < nturns; i++)
+		if (turns[i].freed && turns[i].relation == relation)
+			hashes[(*n)++] = turns[i].hash;
+	return hashes;
+}
+
+/* Does the transaction have a turn by what has not been rolled back? */
+static bool
+has_turn(Oid relation, uint64 hash)
+{
+	for (int i = 0; i < nturns; i++)
+		if (turns[i].hash == hash && turns[i].relation == relation &&
+			!turns[i].freed)
+			return true;
+	return false;
+}
+
+static void
+end_turns(TlTurnEnd end)
+{
+	int			n = nturns;
+	int			from = 0;
+
+	nturns = 0;
+	for (int i = 1; i <= n; i++)
+		if (i == n || turns[i].relation != turns[from].relation)
+		{
+			/* a job of those keys may be ready now */
+			if (tl_turn_end(&turns[from], i - from, end))
+				tl_job_wake(turns[from].relation);
+			from = i;
+		}
+}
+
+static void
+abort_turns(SubTransactionId subid)
+{
+	int			n = nturns;
+
+	/* what was noted since it began is its own, or became so */
+	while (nturns > 0 && turns[nturns - 1].subid == subid)
+		nturns--;
+	for (int i = nturns; i < n; i++)
+		if (turns[i].hash != 0 && !turns[i].freed &&
+			!has_turn(turns[i].relation, turns[i].hash))
+			(void) tl_turn_end(&turns[i], 1, TL_TURN_ABORTED);
+}
+
+static void
+add_island(const TlJobNote *note)
+{
+	if (!note->no_island)
+		tl_position_add_island(note->worker.relation, &note->range,
+							   &note->stamp);
 }
 
 /* What a note means when its transaction ends. */
@@ -250,8 +394,7 @@ settle(const TlJobNote *note, bool committed)
 				return;
 			}
 			tl_worker_lower(&note->worker, note->n);
-			tl_position_add_island(note->worker.relation, &note->range,
-								   &note->stamp);
+			add_island(note);
 			break;
 		case TL_NOTE_TAKEN:
 			if (!committed)
@@ -272,8 +415,7 @@ settle(const TlJobNote *note, bool committed)
 				tl_position_count(note->worker.relation, TL_JOBS_FINISHED,
 								  note->n);
 			if (committed && note->kind == TL_NOTE_RELEASED)
-				tl_position_add_island(note->worker.relation, &note->range,
-									   &note->stamp);
+				add_island(note);
 			break;
 	}
 }
@@ -285,9 +427,12 @@ end_transaction(bool committed, bool prepared)
 	for (int i = nnotes - 1; i >= 0 && !prepared; i--)
 		settle(&notes[i], committed);
 	nnotes = 0;
+	end_turns(prepared ? TL_TURN_PREPARED :
+			  committed ? TL_TURN_COMMITTED : TL_TURN_ABORTED);
 	for (int i = 0; i < nopens; i++)
 		tl_worker_close(&opens[i].worker, committed,
-						!committed && opens[i].unreleased_in != InvalidSubTransactionId);
+						!committed && opens[i].unreleased_in != InvalidSubTransactionId,
+						opens[i].got_rows);
 	nopens = 0;
 }
 
@@ -327,6 +472,7 @@ abort_subtransaction(SubTransactionId subid)
 		if (notes[i].subid != subid)
 			notes[kept++] = notes[i];
 	nnotes = kept;
+	abort_turns(subid);
 	for (int i = 0; i < nopens; i++)
 		if (opens[i].unreleased_in == subid)
 		{
@@ -345,6 +491,9 @@ on_subxact(SubXactEvent event, SubTransactionId mySubid,
 			for (int i = 0; i < nnotes; i++)
 				if (notes[i].subid == mySubid)
 					notes[i].subid = parentSubid;
+			for (int i = 0; i < nturns; i++)
+				if (turns[i].subid == mySubid)
+					turns[i].subid = parentSubid;
 			for (int i = 0; i < nopens; i++)
 				if (opens[i].unreleased_in == mySubid)
 					opens[i].unreleased_in = parentSubid;
@@ -365,6 +514,6 @@ on_subxact(SubXactEvent event, SubTransactionId mySubid,
 static void
 on_session_exit(int code, Datum arg)
 {
-	if (nnotes > 0 || nopens > 0)
+	if (nnotes > 0 || nopens > 0 || nturns > 0)
 		AbortOutOfAnyTransaction();
 }

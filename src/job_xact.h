@@ -39,6 +39,9 @@ extern void tl_job_reserve(void);
 extern bool tl_job_is_open(const TlKey *worker);
 extern void tl_job_open(const TlKey *worker);
 
+/* The worker was handed rows: by this session, once that is committed. */
+extern void tl_job_note_got(const TlKey *worker);
+
 /* A claim has taken it on itself to deal with rows from before a lapse. */
 extern void tl_job_note_unreleased(const TlKey *worker);
 
@@ -49,6 +52,9 @@ extern void tl_job_note_unreleased(const TlKey *worker);
 extern void tl_job_note(TlJobNoteKind kind, const TlKey *worker, int64 n,
 						const TlRange *range, const TlKeyType *type);
 
+/* Of the last note: no island is needed, as its rows have turns. */
+extern void tl_job_note_no_island(void);
+
 /* The worker's range was replaced; an abort of what it gave back restores it. */
 extern void tl_job_note_replaced(const TlKey *worker, const TlRange *range);
 
@@ -57,6 +63,18 @@ extern void tl_job_note_replaced(const TlKey *worker, const TlRange *range);
  * of many claims does not grow a long list.  Runs the key's comparison.
  */
 extern void tl_job_merge_note(const TlKeyType *type);
+
+/*
+ * Turns (job_turn.h).  A turn was taken, which the end of the transaction
+ * gives back; or a job of it was, or is being, finished or given back.  Each
+ * is to be reserved before.  What was taken can be given up again.
+ */
+extern void tl_job_reserve_turns(int n);
+extern void tl_job_note_turn(Oid relation, uint64 hash, bool freed);
+extern void tl_job_give_up_turn(Oid relation, uint64 hash);
+
+/* Those of a table that this transaction has set free; palloc'd. */
+extern uint64 *tl_job_freed_turns(Oid relation, int *n);
 
 /* Of n rows of the last claim it turned out that they are not claimed. */
 extern void tl_job_note_fewer(const TlKey *worker, int64 n);

@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "args.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
@@ -18,10 +19,17 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "job_claim.h"
+#include "job_plan.h"
+#include "job_ready.h"
+#include "job_wait.h"
 #include "job_xact.h"
 #include "miscadmin.h"
+#include "procedure.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/tuplestore.h"
 #include "utils/typcache.h"
 
@@ -32,7 +40,27 @@ PG_FUNCTION_INFO_V1(tokenlock_fail_jobs);
 PG_FUNCTION_INFO_V1(tokenlock_release_jobs);
 PG_FUNCTION_INFO_V1(tokenlock_release_all_jobs);
 PG_FUNCTION_INFO_V1(tokenlock_renew_jobs);
+PG_FUNCTION_INFO_V1(tokenlock_wait_jobs);
 
+/* A call of claim_jobs. */
+typedef struct TlClaimCall
+{
+	Oid			relation;
+	text	   *sid;
+	int64		batch;
+	TlJobList	done;
+	TlTime		wait;
+	TlTime		ttl;
+	bool		resume;
+	Tuplestorestate *result;
+} TlClaimCall;
+
+static bool claim_once(TlClaimCall *claim, bool first, bool waiting,
+					   bool last);
+static void claim_waiting(TlClaimCall *claim);
+static bool look_for_jobs(Oid relation, bool last);
+static void end_look(TlJobTableInfo *info, TimestampTz started, bool found,
+					 bool handed_out, bool last);
 static Oid	get_row_type(FunctionCallInfo fcinfo, Oid *relation);
 static Tuplestorestate *begin_result(FunctionCallInfo fcinfo, Oid row_type);
 static Oid	get_table(FunctionCallInfo fcinfo, int n);
@@ -41,42 +69,66 @@ static void get_list(FunctionCallInfo fcinfo, int n, TlJobList *list);
 static void connect_spi(void);
 
 /*
- * claim_jobs(job anyelement, sid, batch, done, ttl, resume)
+ * claim_jobs(job anyelement, sid, batch, done, wait, ttl, resume)
  * returns setof anyelement
  */
 Datum
 tokenlock_claim_jobs(PG_FUNCTION_ARGS)
 {
-	TlJobCall	call;
-	TlJobList	done;
-	Oid			relation;
+	TlClaimCall claim;
 	Oid			row_type;
-	text	   *sid;
-	int64		batch;
-	TlTime		ttl;
-	bool		resume;
-	Tuplestorestate *result;
-	HeapTupleHeader *rows;
-	int64		n;
 
 	tl_job_attach();
-	row_type = get_row_type(fcinfo, &relation);
-	sid = tl_arg_name(fcinfo, 1, "sid");
-	batch = get_batch(fcinfo, 2);
+	row_type = get_row_type(fcinfo, &claim.relation);
+	claim.sid = tl_arg_name(fcinfo, 1, "sid");
+	claim.batch = get_batch(fcinfo, 2);
 	if (PG_ARGISNULL(3))
-		done.n = 0;
+		claim.done.n = 0;
 	else
-		get_list(fcinfo, 3, &done);
-	ttl = tl_arg_ttl(fcinfo, 4);
-	if (PG_ARGISNULL(5))
+		get_list(fcinfo, 3, &claim.done);
+	claim.wait = tl_arg_wait(fcinfo, 4);
+	claim.ttl = tl_arg_ttl(fcinfo, 5);
+	if (PG_ARGISNULL(6))
 		tl_error_null("resume");
-	resume = PG_GETARG_BOOL(5);
-	result = begin_result(fcinfo, row_type);
+	claim.resume = PG_GETARG_BOOL(6);
+	if (claim.wait != 0 && IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot wait for jobs in a REPEATABLE READ or SERIALIZABLE transaction"),
+				 errdetail("Its snapshot would not show the jobs that come."),
+				 errhint("Wait with CALL wait_jobs outside of the transaction, or claim under READ COMMITTED.")));
+	claim.result = begin_result(fcinfo, row_type);
 
-	tl_job_begin(&call, relation, sid, TL_CALL_CLAIM, ttl);
+	if (claim.wait != 0 && claim.batch > 0)
+		claim_waiting(&claim);
+	else
+		(void) claim_once(&claim, true, false, true);
+	return (Datum) 0;
+}
+
+/*
+ * Claim, and put the rows into the result.  Answers whether to sleep and claim
+ * again.  That is not so when the call has finished jobs, which are to be
+ * committed; nor with rows locked that others might want.
+ */
+static bool
+claim_once(TlClaimCall *claim, bool first, bool waiting, bool last)
+{
+	TlJobCall	call;
+	HeapTupleHeader *rows;
+	TimestampTz started = GetCurrentTimestamp();
+	uint64		locked = tl_plan_rows_locked();
+	int64		done = 0;
+	int64		n;
+
+	tl_job_begin(&call, claim->relation, claim->sid, TL_CALL_CLAIM,
+				 claim->ttl);
 	connect_spi();
-	tl_job_finish_list(&call, &done);
-	n = tl_job_claim(&call, batch, resume, &rows);
+	if (first)
+		done = tl_job_finish_list(&call, &claim->done);
+	if (first && waiting)
+		tl_job_wait_join(call.info);
+	n = tl_job_claim(&call, claim->batch, claim->resume, &rows);
 	for (int64 i = 0; i < n; i++)
 	{
 		HeapTupleData tuple;
@@ -85,10 +137,54 @@ tokenlock_claim_jobs(PG_FUNCTION_ARGS)
 		ItemPointerSetInvalid(&tuple.t_self);
 		tuple.t_tableOid = InvalidOid;
 		tuple.t_data = rows[i];
-		tuplestore_puttuple(result, &tuple);
+		tuplestore_puttuple(claim->result, &tuple);
+	}
+	if (waiting)
+	{
+		last = last || n > 0 || done > 0 || tl_plan_rows_locked() != locked;
+		end_look(call.info, started, n > 0, true, last);
 	}
 	SPI_finish();
-	return (Datum) 0;
+	return !last;
+}
+
+static void
+claim_waiting(TlClaimCall *claim)
+{
+	TlTime		deadline = tl_time_add(tl_now(), claim->wait);
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "tokenlock claim",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext oldcontext = MemoryContextSwitchTo(context);
+	bool		last = false;
+
+	for (bool first = true; claim_once(claim, first, true, last);
+		 first = false)
+	{
+		MemoryContextReset(context);
+		last = tl_job_wait_sleep(deadline);
+
+		/* our lock on the table keeps off all changes but those of settings */
+		AcceptInvalidationMessages();
+	}
+	MemoryContextSwitchTo(oldcontext);
+	MemoryContextDelete(context);
+}
+
+/* A waiter has looked.  It leaves the line if that was the last time. */
+static void
+end_look(TlJobTableInfo *info, TimestampTz started, bool found,
+		 bool handed_out, bool last)
+{
+	TlTime		due = TL_NEVER;
+
+	/* jobs that are due later have come together with those that were found */
+	if (!last || tl_job_wait_others(info->relation))
+		due = tl_job_next_due(info, started);
+	if (last)
+		tl_job_wait_leave(info, found, handed_out, due);
+	else
+		tl_job_wait_in_vain(info, due);
 }
 
 /*
@@ -226,6 +322,68 @@ tokenlock_renew_jobs(PG_FUNCTION_ARGS)
 	ttl = tl_arg_ttl(fcinfo, 2);
 	tl_job_begin(&call, relation, sid, TL_CALL_RENEW, ttl);
 	PG_RETURN_BOOL(!call.state.lapsed);
+}
+
+/*
+ * CALL wait_jobs(job_table regclass, wait interval, INOUT ready boolean)
+ *
+ * Waits in a transaction that has no snapshot (procedure.c), nor a lock on the
+ * table.
+ */
+Datum
+tokenlock_wait_jobs(PG_FUNCTION_ARGS)
+{
+	Oid			relation;
+	TlTime		wait;
+	TlTime		deadline;
+	bool		last;
+	bool		ready;
+	TupleDesc	tupdesc;
+	Datum		values[1];
+	bool		nulls[1] = {false};
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	tupdesc = BlessTupleDesc(tupdesc);
+
+	tl_job_attach();
+	relation = get_table(fcinfo, 0);
+	wait = tl_arg_wait(fcinfo, 1);
+	tl_procedure_check(fcinfo, "wait_jobs", "claim_jobs");
+
+	deadline = tl_time_add(tl_now(), wait);
+	last = wait == 0;
+	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	tl_job_wait_join(tl_job_table(relation));
+
+	/* each look has a snapshot of its own, at any isolation level */
+	SPI_commit();
+	while (!(ready = look_for_jobs(relation, last)) && !last)
+	{
+		SPI_commit();
+		last = tl_job_wait_sleep(deadline);
+	}
+	SPI_finish();
+
+	values[0] = BoolGetDatum(ready);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
+}
+
+static bool
+look_for_jobs(Oid relation, bool last)
+{
+	TimestampTz started = GetCurrentTimestamp();
+	TlJobTableInfo *info;
+	bool		ready;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	info = tl_job_table(relation);
+	connect_spi();
+	ready = tl_job_ready(info);
+	end_look(info, started, ready, false, last || ready);
+	SPI_finish();
+	PopActiveSnapshot();
+	return ready;
 }
 
 /*

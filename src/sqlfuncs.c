@@ -15,14 +15,14 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "clock.h"
-#include "commands/async.h"
 #include "compat.h"
 #include "describe.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "guard.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
+#include "procedure.h"
+#include "recover.h"
 #include "session.h"
 #include "several.h"
 #include "utils/acl.h"
@@ -46,7 +46,6 @@ PG_FUNCTION_INFO_V1(tokenlock_token_break);
 static TlAnswer request_token(FunctionCallInfo fcinfo, TlRequest *request);
 static void set_grant(Datum *values, bool *nulls, const TlRequest *request,
 					  TlAnswer answer);
-static bool has_notified(void);
 static const char *role_name(Oid role);
 static void get_key(FunctionCallInfo fcinfo, int n, TlKey *key);
 static void get_owner(FunctionCallInfo fcinfo, int n, TlOwner *owner);
@@ -94,7 +93,9 @@ tokenlock_token_request(PG_FUNCTION_ARGS)
 
 	answer = request_token(fcinfo, &request);
 	set_grant(values, nulls, &request, answer);
-	values[3] = CStringGetTextDatum(answers[answer]);
+	values[3] = CStringGetTextDatum(answer < TL_ANSWER_NEW &&
+									!tl_recover_may_grant(tl_now()) ?
+									"grace" : answers[answer]);
 	nulls[4] = answer != TL_ANSWER_QUEUED;
 	values[4] = Int64GetDatum(request.place);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
@@ -249,15 +250,11 @@ tokenlock_token_get_all(PG_FUNCTION_ARGS)
  * CALL token_acquire(name, wait, ttl, owner, capacity, shared,
  * INOUT granted boolean, INOUT fence bigint, INOUT expires_at timestamptz)
  *
- * A statement that waits has a snapshot, and with it holds back vacuum and
- * CREATE INDEX CONCURRENTLY.  A procedure may end its transaction and wait in
- * one that has none.  It must not commit what its caller did before, so it
- * refuses where there is something to commit.
+ * Waits in a transaction that has no snapshot (procedure.c).
  */
 Datum
 tokenlock_token_acquire(PG_FUNCTION_ARGS)
 {
-	CallContext *context = (CallContext *) fcinfo->context;
 	TlRequest	request = {0};
 	TlTime		deadline;
 	TlAnswer	answer;
@@ -278,19 +275,7 @@ tokenlock_token_acquire(PG_FUNCTION_ARGS)
 	request.scope = request.owner.named ? TL_SCOPE_OWNER : TL_SCOPE_SESSION;
 	check_session_tokens(request.scope);
 
-	if (context == NULL || !IsA(context, CallContext) || context->atomic ||
-		IsSubTransaction())
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("token_acquire cannot run inside a transaction block"),
-				 errhint("Call it outside of BEGIN, functions and EXCEPTION blocks, as a statement of its own; inside, use token_get.")));
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
-		tl_session_in_use() || has_notified())
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("token_acquire cannot run in a transaction that has done work"),
-				 errdetail("It would have to commit that work in order to wait without a snapshot."),
-				 errhint("Commit first, or use token_get.")));
+	tl_procedure_check(fcinfo, "token_acquire", "token_get");
 
 	deadline = tl_time_add(tl_now(), request.wait);
 	request.goes_on = request.wait != 0;
@@ -310,31 +295,6 @@ tokenlock_token_acquire(PG_FUNCTION_ARGS)
 
 	set_grant(values, nulls, &request, answer);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
-}
-
-/*
- * Has the transaction executed NOTIFY or LISTEN?  That assigns no transaction
- * id, and only the check that PREPARE makes knows of it.
- */
-static bool
-has_notified(void)
-{
-	MemoryContext context = CurrentMemoryContext;
-	volatile bool notified = false;
-
-	PG_TRY();
-	{
-		AtPrepare_Notify();
-	}
-	PG_CATCH();
-	{
-		/* it has only looked, so there is nothing to roll back */
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		notified = true;
-	}
-	PG_END_TRY();
-	return notified;
 }
 
 /*

@@ -30,7 +30,7 @@ typedef struct TlSlot
 	uint64		totals[TL_EVENT_COUNT];
 } TlSlot;
 
-StaticAssertDecl(sizeof(TlSlot) <= TL_SLOT_SIZE, "a slot is too small");
+StaticAssertDecl(sizeof(TlSlot) <= TL_SLOT_WAITER, "a slot is too small");
 
 /* What was counted for one name, and not yet published. */
 typedef struct TlBucket

@@ -13,10 +13,13 @@
 #include "database.h"
 #include "drop.h"
 #include "fmgr.h"
+#include "job_wait.h"
 #include "jobs.h"
 #include "miscadmin.h"
+#include "recover.h"
 #include "session.h"
 #include "shmem.h"
+#include "statefile.h"
 #include "stats.h"
 #include "tcop/utility.h"
 #include "token.h"
@@ -27,6 +30,7 @@ PG_MODULE_MAGIC;
 
 int			tl_memory;
 int			tl_default_ttl;
+int			tl_grace;
 int			tl_job_ttl;
 bool		tl_session_tokens;
 
@@ -50,6 +54,14 @@ _PG_init(void)
 							&tl_default_ttl,
 							60 * 1000, 1, INT_MAX,
 							PGC_USERSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("tokenlock.grace",
+							"The longest time that nothing is granted after a crash or failover.",
+							"Leases that are longer are written to disk, and survive.",
+							&tl_grace,
+							2 * 60 * 1000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("tokenlock.job_ttl",
@@ -83,9 +95,11 @@ _PG_init(void)
 								NULL, NULL, NULL);
 		tl_database_init();
 		tl_drop_init();
+		tl_recover_init();
 		tl_stats_init();
 		tl_token_init();
 		tl_jobs_init();
+		tl_statefile_init();
 		tl_shmem_init();
 
 		prev_process_utility = ProcessUtility_hook;
@@ -103,6 +117,13 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	Node	   *statement = pstmt->utilityStmt;
 	bool		discard_all = IsA(statement, DiscardStmt) &&
 		((DiscardStmt *) statement)->target == DISCARD_ALL;
+	bool		end_prepared = IsA(statement, TransactionStmt) &&
+		(((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) statement)->kind == TRANS_STMT_ROLLBACK_PREPARED);
+
+	/* now, as it could fail */
+	if (end_prepared)
+		tl_job_wait_attach();
 
 	if (IsA(statement, DropdbStmt))
 	{
@@ -119,6 +140,10 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
 								params, queryEnv, dest, qc);
+
+	/* no callback has run for what it did; others see it already */
+	if (end_prepared)
+		tl_job_wake_database();
 
 	/* only after it succeeded: it is refused in a transaction block */
 	if (discard_all)

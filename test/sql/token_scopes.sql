@@ -130,6 +130,26 @@ ROLLBACK;
 SELECT * FROM held;
 SELECT token_put('s');
 
+-- What the failed statement itself took is given back, behind a savepoint too;
+-- not by ROLLBACK TO, and not where the error is caught.
+BEGIN;
+SAVEPOINT a;
+SELECT token_get('s');
+SELECT token_get('x'), 1 / (random() * 0)::int;
+ROLLBACK TO a;
+SELECT * FROM held;
+SAVEPOINT b;
+SELECT token_get('t')\; ROLLBACK TO b;
+DO $$
+BEGIN
+    PERFORM token_get('u');
+    RAISE division_by_zero;
+EXCEPTION WHEN division_by_zero THEN
+END $$;
+COMMIT;
+SELECT * FROM held;
+SELECT token_put_all();
+
 -- A lease neither minds the end of the transaction.
 BEGIN;
 SELECT token_get('l', ttl => '1h', owner => 'w1');

@@ -19,14 +19,24 @@ my $node = new_server(
 	  . "max_prepared_transactions = 5\n");
 my $w = session($node, app => 'watch');
 
-# When the grant ends, as far as a client can tell: counted from before the
-# call was sent, and from after the answer.  The truth lies between.
+# When the grant was given, as far as a client can tell: before the call was
+# sent, and after the answer.  The truth lies between.
 sub timed
 {
 	my ($client, $sql) = @_;
 	my $res = $client->send("SELECT $sql")->result;
 	die $res->{error} if $res->{error};
 	return ($client->{sent_at}, $res->{at}, @{ $res->{rows}[0] });
+}
+
+# One test: at that time a lease was over, and not for long.  before and after
+# are those of timed().
+sub just_over
+{
+	my ($at, $ttl, $before, $after) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return between($at - $before, $ttl, 'when the lease is over, and soon after',
+		0.3 + $after - $before);
 }
 
 subtest 'P01: taken on one server connection, given back on another' => sub {
@@ -60,9 +70,7 @@ subtest 'P14: the release never came' => sub {
 	  timed($A, "token_get('k', owner => 'w1', ttl => '2s')");
 	waits($w, $B, "token_get('k', wait => '10s')");
 	is($B->answer, 't', 'B has it');
-	my $at = $B->{result}{at};
-	cmp_ok($at - $before, '>=', 2.0, 'not before the end of the lease');
-	cmp_ok($at - $after, '<=', 2.3, 'and soon after it');
+	just_over($B->{result}{at}, 2, $before, $after);
 	$B->quit;
 	until_gone($w, $B->pid);
 };
@@ -113,10 +121,7 @@ subtest 'P31: the client is gone, its backend is not' => sub {
 	# A stands still: it neither calls nor reads anything from here on.
 	waits($w, $B, "token_get('k', wait => '10s')");
 	is($B->answer, 't', 'B has it');
-	between($B->{result}{at} - $after, 1.0, 'one ttl after the grant',
-		0.3 + $after - $before)
-	  if $B->{result}{at} - $before >= 1.0;
-	cmp_ok($B->{result}{at} - $before, '>=', 1.0, 'and not earlier');
+	just_over($B->{result}{at}, 1, $before, $after);
 	# A goes on.
 	answers($A, "token_fence('k')", undef, 'A can see that it lost it');
 	answers($A, "token_put('k')", 'f', 'A has nothing to put');
@@ -185,7 +190,7 @@ subtest 'session end of every kind wakes the waiter' => sub {
 				$end{$how}->($A, $scope);
 			}
 			is($B->answer, 't', "$scope hold: A $how");
-			cmp_ok($B->{result}{took}, '<', 5, 'soon');
+			cmp_ok($B->{result}{took}, '<', 5 * busy(), 'soon');
 			$B->quit;
 			until_gone($w, $B->pid);
 		}
@@ -225,14 +230,14 @@ subtest 'P43: work longer than the lease' => sub {
 	for my $call ("token_renew('k', owner => 'w1')",
 		"token_get('k', owner => 'w1')")
 	{
-		answers($A, "token_get('k', owner => 'w1', ttl => '1s')", 't');
+		answers($A, "token_get('k', owner => 'w1', ttl => '2s')", 't');
 		my $fence = $A->one("SELECT token_fence('k', owner => 'w1')");
 		waits($w, $B, "token_get('k', wait => '20s')");
 		my ($all, $before, $after, $answer) = (1);
 		for (1 .. $rounds)
 		{
-			# The pace of the worker; a third of the lease.
-			sleep 0.3;
+			# The pace of the worker; a good part of the lease.
+			sleep 0.5;
 			($before, $after, $answer) = timed($A, $call);
 			$all &&= $answer eq 't';
 			$all &&= $fence
@@ -241,9 +246,7 @@ subtest 'P43: work longer than the lease' => sub {
 		ok($all, "kept by $call, with the same fence");
 		ok(!$B->done, 'B waits all the time');
 		is($B->answer, 't', 'B has it when A stops');
-		my $at = $B->{result}{at};
-		cmp_ok($at - $before, '>=', 1.0, 'not before the ttl is over');
-		cmp_ok($at - $after, '<=', 1.3, 'but soon after');
+		just_over($B->{result}{at}, 2, $before, $after);
 		answers($B, "token_put('k')", 't');
 	}
 };
@@ -265,13 +268,11 @@ subtest 'P48: taken, and only then given an end' => sub {
 					WHERE application_name = 'PgClient'") eq 't';
 			}),
 		'all clients are gone');
-	# The end of the last one's lease: an end that was set, not a default.
-	my $end = time + 1;
+	# An end that was set, not the default of a minute.
 	ok( until_true(
-			sub { $w->one("SELECT count(*) FROM token_holders") == 0 }, 1.5),
-		'and so are their leases')
+			sub { $w->one("SELECT count(*) FROM token_holders") == 0 }, 20),
+		'and so are their leases, in time')
 	  or diag($w->one("SELECT count(*) FROM token_holders"));
-	cmp_ok(time, '<', $end + 0.8, 'in time');
 	answers($w, "(SELECT count(*) FROM token_waiters)", '0');
 };
 
@@ -305,8 +306,7 @@ subtest 'P49: losers change nothing' => sub {
 		},
 		10);
 	is(scalar @granted, 1, 'one of the two has it');
-	cmp_ok($granted[0][2] - $before, '>=', 2.0, 'not before the end');
-	cmp_ok($granted[0][2] - $after, '<=', 2.1, 'but soon after');
+	just_over($granted[0][2], 2, $before, $after);
 	is($changed, undef, 'the end stood still all the time');
 	$B->query("SELECT token_put('k', owner => '$granted[0][0]')");
 };
@@ -320,9 +320,7 @@ subtest 'P51: SET timezone changes the display only' => sub {
 	waits($w, $B, "token_get('k', wait => '10s')");
 	$A->query("SET timezone = 'UTC'");
 	is($B->answer, 't', 'B has it');
-	my $at = $B->{result}{at};
-	cmp_ok($at - $before, '>=', 1.0, 'not before the end');
-	cmp_ok($at - $after, '<=', 1.3, 'but soon after');
+	just_over($B->{result}{at}, 1, $before, $after);
 	answers($B, "token_put('k')", 't');
 };
 

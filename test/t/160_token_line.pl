@@ -449,6 +449,35 @@ E
 E
 }
 
+# Asked again in that time it keeps its turn, whether it then keeps its place or
+# not.
+play('a place, and then a wait that keeps none', <<'E');
+	H: token_get('k') -> t
+	P: token_get('k', owner => 'w1', keep_place => '1h') -> f
+	B: token_get('k', wait => NULL) waits
+	P: token_get('k', wait => '20ms', owner => 'w1') -> f
+	places: 'w1' B
+	P: token_get('k', wait => NULL, owner => 'w1') waits
+	places: 'w1' B
+	P cancelled
+	places: 'w1' B
+	P: token_get('k', wait => NULL, owner => 'w1') waits
+	H: token_put('k') -> t
+	P <- t
+	B still
+	P: token_put('k', owner => 'w1') -> t
+	B <- t
+	places:
+E
+
+play('a place lapses during a wait that keeps none', <<'E');
+	H: token_get('k') -> t
+	P: token_get('k', owner => 'w1', keep_place => '20ms') -> f
+	P: token_get('k', wait => '100ms', owner => 'w1') -> f
+	places:
+	H: token_put('k') -> t
+E
+
 play('two sessions on one place', <<'E');
 	H: token_get('k', owner => 'h', ttl => '1h') -> t
 	A: token_get('k', wait => NULL, owner => 'w1', keep_place => '1h') waits

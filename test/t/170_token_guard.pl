@@ -142,7 +142,7 @@ for my $kind (sort keys %take)
 
 subtest 'a commit past the ttl: the waiter waits for the commit' => sub {
 	my ($A, $B) = map { session($node) } 1 .. 2;
-	answers($A, "token_get('k', owner => 'a', ttl => '1s')", 't');
+	answers($A, "token_get('k', owner => 'a', ttl => '3s')", 't');
 	stop_in_commit($A, "'k', owner => 'a'", 'late');
 	waits($w, $B, "token_get('k', wait => NULL, owner => 'b')");
 	ok(until_true(sub { held() eq '' }), 'the lease has lapsed');
@@ -273,7 +273,7 @@ subtest 'P47' => sub {
 	$B->query('BEGIN');
 	answers($B, "token_guard('k', owner => 'w2')", $f2);
 	is($B->query('COMMIT')->{tag}, 'COMMIT', 'the new holder commits');
-	answers($C, "token_get('m', owner => 'w3', ttl => '500ms')", 't');
+	answers($C, "token_get('m', owner => 'w3', ttl => '2s')", 't');
 	$C->query('BEGIN');
 	ok($C->one("SELECT token_guard('m', owner => 'w3')"), 'guarded');
 	$C->query("INSERT INTO work VALUES ('P47')");
@@ -365,8 +365,8 @@ subtest 'P52' => sub {
 	}
 	is($died, undef, 'all clients went through');
 	note("committed $sum[0], lost at commit $sum[1], lost before $sum[2]");
-	cmp_ok($sum[0], '>', 50, 'enough commits');
-	cmp_ok($sum[1], '>', 5, 'some were lost at commit');
+	cmp_ok($sum[0], '>', 50 / busy(), 'enough commits');
+	cmp_ok($sum[1], '>', 5 / busy(), 'some were lost at commit');
 	is($w->one('SELECT count(*) FROM done'), $sum[0],
 		'what was answered to be committed is there, and nothing else');
 	# A fence may have several rows, of one owner; they see each other or not.

@@ -1,0 +1,154 @@
+/*-------------------------------------------------------------------------
+ *
+ * job_turn.h
+ *	  Turns: jobs that have the same value in the key column are handed out
+ *	  one at a time.
+ *
+ * Copyright (c) 2026, the tokenlock authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef TOKENLOCK_JOB_TURN_H
+#define TOKENLOCK_JOB_TURN_H
+
+#include "job_position.h"
+#include "job_table.h"
+
+/*
+ * TlTurn: one value of the key column that is being handed out, or that was
+ * passed by on the way because its turn had not come.  Covered by the lock of
+ * the job table's entry.
+ *
+ * The owner is the truth: while a transaction has a turn, no other hands out
+ * jobs of it.  All else are hints where to look.
+ */
+typedef struct TlTurn
+{
+	uint64		hash;			/* of the value; 0: this place is free */
+	int			next;			/* in the bucket, or among free places; -1 */
+	int			before;			/* among those to be offered */
+	int			behind;
+	bool		offered;		/* is among these */
+	bool		rests;			/* the head was in the way, and is noted */
+	bool		passed;			/* has ready rows that no claimer comes across */
+	int			owner;			/* number of the process, from 1; 0: nobody */
+	TransactionId prepared;		/* had it and was prepared; may have ended */
+	uint64		call;			/* that had it last */
+	TlTime		held_until;		/* not to be tried before, unless it comes free */
+	uint32		version;		/* changes when that may have become wrong */
+	TlPoint		value;			/* of the key column */
+	TlPoint		head;			/* id of the first of its rows, if known */
+} TlTurn;
+
+/* A row, or a turn of which no row is known. */
+typedef struct TlTurnRow
+{
+	uint64		hash;			/* 0: it has no key and takes no turn */
+	Datum		value;			/* of the key column */
+	bool		id_known;
+	Datum		id;
+	bool		taken;			/* by this call */
+	bool		ours;			/* by this transaction before */
+	uint32		version;		/* of the turn then */
+	bool		fresh;			/* for those who try it: the first time, ... */
+	bool		again;			/* ... or not */
+} TlTurnRow;
+
+/* Why a turn that was taken is given up. */
+typedef enum TlTurnReason
+{
+	TL_TURN_EMPTY,				/* no row of it is ready */
+	TL_TURN_BUSY,				/* a row of it is claimed */
+	TL_TURN_REST,				/* its first row is locked, or not due */
+	TL_TURN_UNKNOWN				/* the caller does not see all */
+} TlTurnReason;
+
+/* Bytes for so many turns. */
+extern Size tl_turns_size(int capacity);
+
+/*
+ * The hash of a value of the key column, 0 for null.  The value is detoasted,
+ * in the current memory context, so that it can be kept as a point.
+ */
+extern uint64 tl_turn_hash(TlJobTableInfo *info, Datum *value, bool isnull);
+
+/*
+ * Take the turns of rows that were found in the table's order, until "want"
+ * are taken; those without a key count, too.  Returns how many of the rows
+ * were gone through: it stops where there is no room for one more turn.  With
+ * "note", those that are passed by are noted, so that they are offered when
+ * their turn comes.  The caller must have reserved notes for n of them
+ * (job_xact.h), and notes at once what was taken.
+ */
+extern int	tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n,
+						 int64 want, uint64 call, bool note);
+
+/* Make room for n more turns; somebody else may use it up. */
+extern void tl_turn_make_room(TlJobTableInfo *info, int n);
+
+/* Take those turns of which rows are known, as far as they can be had. */
+extern void tl_turn_take_offered(TlJobTableInfo *info, TlTurnRow *rows, int n,
+								 uint64 call);
+
+/* Which of these could be taken?  Sets "taken" without doing it. */
+extern void tl_turn_see(TlJobTableInfo *info, TlTurnRow *rows, int n);
+
+/*
+ * Give a turn back that was just taken.  Answers whether others should look.
+ */
+extern bool tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
+							TlTurnReason reason, bool note);
+
+/*
+ * Turns that may have come, at most max of them: those in a list of hashes
+ * which this transaction has itself set free, and those on offer.
+ */
+extern int	tl_turn_offered(TlJobTableInfo *info, const uint64 *freed,
+							int nfreed, uint64 call, TlTurnRow **found,
+							int max);
+
+/* What was found out about a turn on offer that nobody has taken. */
+extern void tl_turn_found(TlJobTableInfo *info, const TlTurnRow *row,
+						  bool claimed);
+
+/* Of those held longer than they should, offer some; returns how many. */
+extern int	tl_turn_look_after(TlJobTableInfo *info, int max);
+
+/* Rows of these values are about to become ready there. */
+extern void tl_turn_expect(TlJobTableInfo *info, const TlTurnRow *rows, int n);
+
+/*
+ * Ready rows of these values were seen where no claimer comes across them.
+ * False when that is known.
+ */
+extern bool tl_turn_notice(TlJobTableInfo *info, const TlTurnRow *rows, int n);
+
+/* This transaction has set these free: do not pass them by for a hint. */
+extern void tl_turn_try(TlJobTableInfo *info, const uint64 *freed, int n);
+
+/*
+ * What a transaction has done to a turn: taken it, or finished or given back a
+ * job of it.
+ */
+typedef struct TlTurnNote
+{
+	Oid			relation;
+	SubTransactionId subid;
+	bool		freed;
+	uint64		hash;			/* 0: not any more */
+} TlTurnNote;
+
+typedef enum TlTurnEnd
+{
+	TL_TURN_COMMITTED,
+	TL_TURN_ABORTED,
+	TL_TURN_PREPARED
+} TlTurnEnd;
+
+/*
+ * The transaction ends; n notes of one table, in the order in which things
+ * happened.  Cannot fail.  Answers whether others should look for jobs.
+ */
+extern bool tl_turn_end(const TlTurnNote *notes, int n, TlTurnEnd end);
+
+#endif							/* TOKENLOCK_JOB_TURN_H */
