@@ -76,6 +76,7 @@ $B = crash();
 holds($B, 'w1', 'ro', $ro, 'a lease is no part of its transaction');
 
 # Permits, shared holds, an upgrade; several; without an end.
+until_true(sub { !defined $B->one("SELECT grace_until FROM token_stats") });
 answers($B, "token_get('p', owner => 'w$_', ttl => '1h', capacity => 2)", 't')
   for 1, 2;
 answers($B, "token_get('s', owner => 'w1', ttl => '1h', shared => true)", 't');
