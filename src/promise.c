@@ -68,7 +68,10 @@ tl_promise_forget(void)
 	pg_atomic_write_u64(&database->promised_until, 0);
 }
 
-/* The longest ttl of leases that live and have no record. */
+/*
+ * The longest ttl of leases that live and have no record, or none any more
+ * once what is being written is on disk: then they are promises.
+ */
 static void
 look_at_leases(TlToken *token, TlTime now, void *arg)
 {
@@ -78,9 +81,11 @@ look_at_leases(TlToken *token, TlTime now, void *arg)
 		 holder != NULL;
 		 holder = tl_holder_at(holder->next))
 	{
-		if (holder->scope == TL_SCOPE_OWNER && !holder->recorded &&
-			!holder->ended && holder->expires != TL_NEVER &&
-			holder->expires > now)
+		if (holder->scope != TL_SCOPE_OWNER || holder->ended)
+			continue;
+		if (holder->writing ||
+			(!holder->recorded && holder->expires != TL_NEVER &&
+			 holder->expires > now))
 			*longest = Max(*longest, holder->ttl);
 	}
 }
