@@ -57,7 +57,7 @@ byte calls[3];
 byte lapses, aborts;
 
 /* properties */
-byte told[3];					/* bits: rows that a worker was told are its own */
+byte told[3];					/* bits: rows that a worker was told it has */
 byte due[3];					/* rows that must not be missed by the call */
 
 c_decl {
@@ -361,7 +361,10 @@ proctype worker(byte c)
 			c_code { take_ready(Pworker->c, Pworker->looked); };
 			if
 			:: got[c] != 0 -> island = island & ~got[c]
-			:: else -> c_code { now.island &= ~(Pworker->looked & ~now.fresh[Pworker->c]); }
+			:: else ->
+				c_code {
+					now.island &= ~(Pworker->looked & ~now.fresh[Pworker->c]);
+				}
 			fi
 		}
 behind:	/* then behind the position */
@@ -373,7 +376,10 @@ behind:	/* then behind the position */
 			:: else -> goto found
 			fi
 		}
-		c_code { take_ready(Pworker->c, Pworker->looked); advance(Pworker->c); }
+		c_code {
+			take_ready(Pworker->c, Pworker->looked);
+			advance(Pworker->c);
+		}
 #ifdef LATE
 		/* and all, when that was not enough: the look behind */
 		atomic {

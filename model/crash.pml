@@ -140,7 +140,7 @@ Reservation page;
 Reservation disk;
 Record slot[3];
 Record disk_slot[3];
-byte dirty[3];					/* order in which page (0), slots were written */
+byte dirty[3];					/* order of writing: page (0), slots */
 Reservation standby;			/* as replicated last */
 Record standby_slot[3];
 
@@ -176,359 +176,9 @@ read_mutant(void)
 #define MUTANT(name)	(*mutant_name && !strcmp(mutant_name, #name))
 }
 
+#include "crash.inc"
+
 c_code {
-#define Max(a, b)	((a) > (b) ? (a) : (b))
-#define Min(a, b)	((a) < (b) ? (a) : (b))
-
-/*
- * Pages
- */
-static void
-written(int i)
-{
-	int			n = 0;
-	int			j;
-
-	for (j = 0; j < 3; j++)
-		n = Max(n, now.dirty[j]);
-	now.dirty[i] = n + 1;
-}
-
-/* XLogFlush: what was written before is on disk, too. */
-static void
-flush(int i)
-{
-	int			upto = now.dirty[i];
-	int			j;
-
-	for (j = 0; j < 3; j++)
-		if (now.dirty[j] != 0 && now.dirty[j] <= upto)
-		{
-			if (j == 0)
-				now.disk = now.page;
-			else
-				now.disk_slot[j] = now.slot[j];
-			now.dirty[j] = 0;
-		}
-		else if (now.dirty[j] != 0)
-			now.dirty[j] -= upto;
-}
-
-static void
-replicate(void)
-{
-	now.standby = now.disk;
-	now.standby_slot[A] = now.disk_slot[A];
-	now.standby_slot[B] = now.disk_slot[B];
-}
-
-/* A synchronous standby is waited for. */
-static void
-sync_rep(void)
-{
-	if (!MUTANT(R7))
-		replicate();
-}
-
-/*
- * grant.c
- */
-static int
-is_live(void)
-{
-	return now.h.who != 0 && !now.h.ended && now.h.left > 0;
-}
-
-static void
-settle(void)
-{
-	if (now.h.who == 0 || now.h.writing)
-		return;
-	if (!now.h.ended && now.h.left == 0)
-		now.h.ended = 1;
-	if (now.h.ended && !now.h.record)
-		memset(&now.h, 0, sizeof(now.h));
-}
-
-static int
-covers(int ttl)
-{
-	return ttl <= now.promised && now.good > 0;
-}
-
-static int
-is_long(int ttl)
-{
-	return ttl > SETTING;
-}
-
-/* begin() of record.c */
-static void
-begin_write(int c, int ttl)
-{
-	now.h.writing = 1;
-	now.new_end[c] = now.new_ttl[c] = ttl;
-}
-
-static void
-set_end(int c, int ttl)
-{
-	now.h.left = now.h.ttl = ttl;
-}
-
-/* One attempt of a get, or (renew) only of the holder itself. */
-static int
-attempt(int c, int ttl, int renew)
-{
-	if (now.state == UNKNOWN)
-		return LOOK;
-	if (now.state == GRACE && now.grace == 0)
-		return RENEW;
-	if (c == C)
-		return covers(ttl) ? NO : PROMISE;
-	settle();
-	if (is_live() && now.h.who == c)
-	{
-		if (now.h.record || is_long(ttl))
-		{
-			if (now.h.writing)
-				return BUSY;
-			if (!is_long(ttl) && !covers(ttl))
-				return PROMISE;
-			now.h.record = 1;
-			begin_write(c, ttl);
-			return WRITE;
-		}
-		if (!covers(ttl) && !MUTANT(R2))
-			return PROMISE;
-		set_end(c, ttl);
-		return YES;
-	}
-	if (renew)
-		return NO;
-	if (now.h.who != 0 && now.h.ended && now.h.writing)
-		return MUTANT(R8) ? NO : BUSY;
-	if (now.h.who != 0 && !now.h.ended)
-		return NO;
-	if (now.state != OPEN && now.grace > 0)
-		return NO;
-	if (now.h.who != 0)
-	{
-		if (!MUTANT(R8))
-			return CLEAR;
-		/* the record of the former goes some time */
-	}
-	if (!is_long(ttl) && !covers(ttl))
-		return PROMISE;
-	memset(&now.h, 0, sizeof(now.h));
-	now.h.who = c;
-	set_end(c, ttl);
-	if (!is_long(ttl))
-		return YES;
-	now.h.record = 1;
-	begin_write(c, ttl);
-	return WRITE;
-}
-
-/*
- * record.c
- */
-static void
-write_slot(int c, int clear)
-{
-	if (clear)
-		memset(&now.slot[c], 0, sizeof(now.slot[c]));
-	else
-	{
-		now.slot[c].used = 1;
-		now.slot[c].left = now.new_end[c];
-		now.slot[c].ttl = now.new_ttl[c];
-		now.slot[c].this_boot = 1;
-	}
-	written(c);
-}
-
-/* The slot says so on disk: 1, or is empty there: 0. */
-static int
-finish(int c, int is_record, int restart)
-{
-	int			live = 0;
-
-	if (now.h.who != 0)
-	{
-		now.h.writing = 0;
-		if (!is_record)
-			now.h.record = 0;
-		live = is_live();
-		if (live)
-		{
-			now.h.recorded = is_record;
-			if (restart)
-			{
-				now.h.left = now.new_end[c];
-				now.h.ttl = now.new_ttl[c];
-			}
-		}
-		settle();
-	}
-	now.new_end[c] = now.new_ttl[c] = 0;
-	return live;
-}
-
-/* Mark a remnant as being removed: whose slot it is, or 0. */
-static int
-begin_clear(void)
-{
-	settle();
-	if (now.h.who == 0 || !now.h.ended || !now.h.record || now.h.writing)
-		return 0;
-	now.h.writing = 1;
-	return now.h.who;
-}
-
-/*
- * promise.c
- */
-
-/* Returns 0 when there is nothing to do. */
-static int
-begin_reserve(int c, int ttl, int again)
-{
-	if (!again && covers(ttl))
-		return 0;
-	now.next_longest[c] = ttl;
-	now.anew[c] = again || now.good == 0;
-	now.next_good[c] = now.good;
-	if (now.anew[c])
-	{
-		now.next_good[c] = AHEAD + 1;
-		if (now.promised > ttl)
-			now.promised = ttl;
-	}
-	return 1;
-}
-
-static void
-look_at_leases(int c)
-{
-	if (!now.anew[c])
-		return;
-	if (now.h.who != 0 && !now.h.ended && now.h.left > 0 &&
-		!MUTANT(NO_LOOK) &&
-		(!now.h.recorded || (now.h.writing && !MUTANT(WRITING))))
-		now.next_longest[c] = Max(now.next_longest[c], now.h.ttl);
-	now.next_longest[c] = Min(now.next_longest[c], SETTING);
-}
-
-static void
-write_reservation(int c)
-{
-	if (now.state == GRACE && now.grace > 0 && !MUTANT(GRACE_KEEP))
-	{
-		now.next_longest[c] = Max(now.next_longest[c], now.grace);
-		if (now.page.known)
-			now.next_longest[c] = Max(now.next_longest[c], now.page.longest);
-	}
-	now.page.known = 1;
-	now.page.longest = now.next_longest[c];
-	now.page.until = now.next_longest[c] +
-		(now.next_good[c] > 0 ? now.next_good[c] - 1 : 0);
-	now.page.this_boot = now.page.this_history = 1;
-	written(0);
-}
-
-static void
-flush_reservation(void)
-{
-	int			first = !now.disk.known;
-
-	flush(0);
-	/* the first one waits for a standby, where there is one */
-	if (first)
-		replicate();
-}
-
-/*
- * recover.c
- */
-static void
-look(void)
-{
-	int			c;
-
-	if (now.state != UNKNOWN)
-		return;
-	/* the grace was set at the start; tl_record_load */
-	for (c = A; c <= B; c++)
-	{
-		int			left = now.slot[c].left;
-
-		if (!now.slot[c].used)
-			continue;
-		if (!now.slot[c].this_boot)
-			left = Max(Min(left, now.slot[c].ttl), now.grace);
-		if (left == 0)
-		{
-			memset(&now.slot[c], 0, sizeof(now.slot[c]));
-			written(c);
-			flush(c);
-			continue;
-		}
-		if (now.h.who != 0)
-			Uerror("two leases after a start");
-		now.h.who = c;
-		now.h.left = left;
-		now.h.ttl = now.slot[c].ttl;
-		now.h.record = now.h.recorded = 1;
-	}
-	now.state = now.grace > 0 ? GRACE : OPEN;
-}
-
-/*
- * Clients
- */
-static void
-send(int c, int ttl)
-{
-	now.in_call[c] = 1;
-	if (c == C)
-		return;
-	now.asked[c] = ttl;
-	/* of a shorter ttl, whose answer may be late */
-	now.belief[c] = MUTANT(R10) ? now.belief[c] : Min(now.belief[c], ttl);
-}
-
-static void
-answered(int c, int yes)
-{
-	int			other = A + B - c;
-
-	if (now.lost[c])
-		yes = 0;
-	if (yes && c != C)
-	{
-		now.belief[c] = MUTANT(R9) ? now.h.ttl : now.asked[c];
-		if (now.belief[c] > 0 && now.belief[other] > 0)
-			Uerror("two believers");
-	}
-	else if (!now.lost[c])
-		now.belief[c] = 0;
-	now.asked[c] = now.result[c] = 0;
-	now.in_call[c] = now.lost[c] = 0;
-}
-
-/* token_put: the first half; answers whether there is a record to remove */
-static int
-put_entry(int c)
-{
-	settle();
-	if (now.state == UNKNOWN || !is_live() || now.h.who != c)
-		return 0;
-	now.h.ended = 1;
-	settle();
-	return now.h.who != 0;
-}
-
 /*
  * The server goes down and comes up.
  */
@@ -717,7 +367,6 @@ time_passes(int change)
 proctype client(byte c)
 {
 	byte ttl;
-	bool renew;
 	byte whose;
 	byte r;
 
@@ -727,7 +376,6 @@ end_idle:	/* it may be too late to ask */
 	:: atomic {
 			up && asks[c] > 0 && MAY_BEGIN(c) ->
 			asks[c]--;
-			renew = false;
 			if
 			:: c == C || MAY_ASK(T_SHORT) -> ttl = 1
 			:: MAY_ASK(T_FULL) -> ttl = SETTING
@@ -743,7 +391,9 @@ end_idle:	/* it may be too late to ask */
 		}
 again:
 		STEP(
-			c_code { now.result[Pclient->c] = attempt(Pclient->c, Pclient->ttl, Pclient->renew); };
+			c_code {
+				now.result[Pclient->c] = attempt(Pclient->c, Pclient->ttl);
+			};
 			r = result[c];
 			result[c] = 0;
 			if
@@ -817,7 +467,8 @@ reserved:
 			c_code {
 				now.next_good[Pclient->c] = now.next_longest[Pclient->c] = 0;
 				now.anew[Pclient->c] = 0;
-				if (Pclient->r == RENEW && now.state == GRACE && now.grace == 0)
+				if (Pclient->r == RENEW && now.state == GRACE &&
+					now.grace == 0)
 					now.state = OPEN;
 			};
 			goto again);
@@ -832,7 +483,10 @@ write:		/* tl_record_granted, tl_record_restart */
 			c_code { flush(Pclient->c); sync_rep(); });
 unflushed:
 		STEP(
-			c_code { now.result[Pclient->c] = finish(Pclient->c, is_long(Pclient->ttl), 1); };
+			c_code {
+				now.result[Pclient->c] =
+					finish(Pclient->c, is_long(Pclient->ttl), 1);
+			};
 			r = (result[c] -> YES : NO);
 			goto answer);
 
@@ -864,7 +518,10 @@ put:
 			fi);
 
 answer:
-		atomic { c_code { answered(Pclient->c, Pclient->r == YES); }; goto next };
+		atomic {
+			c_code { answered(Pclient->c, Pclient->r == YES); };
+			goto next
+		};
 end_of_call:
 		atomic { c_code { answered(Pclient->c, 0); }; goto next };
 next:
@@ -892,7 +549,9 @@ end:
 			if
 			:: c_code { start(0, 0); }
 			:: REBOOTS > 0 -> c_code { start(1, 0); }
-			:: failovers > 0 && standby.known -> failovers--; c_code { start(1, 1); }
+			:: failovers > 0 && standby.known ->
+				failovers--;
+				c_code { start(1, 1); }
 			fi
 		}
 	:: FAILOVERS > 0 && failovers > 0 -> c_code { replicate(); }

@@ -146,7 +146,11 @@ end:
 			up = true;
 			server++
 		}
-	:: atomic { up && failovers > 0 -> standby = disk; standby_history = disk_history }
+	:: atomic {
+			up && failovers > 0 ->
+			standby = disk;
+			standby_history = disk_history
+		}
 	od
 }
 

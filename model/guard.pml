@@ -183,7 +183,8 @@ next:
 /* token_break */
 proctype breaker()
 {
-	c_code { now.request[W] = W; break_entry(W); now.to_kick[W] = now.kick_serial[W] = 0; }
+	/* there are no hold locks here, so nobody has to be kicked */
+	c_code { break_entry(W); }
 }
 
 init

@@ -58,7 +58,7 @@ bool frees[3];
 bool given_up[3];				/* by this call, once */
 byte calls[3];
 byte aborts;
-byte told[3];					/* bits: rows that a worker was told are its own */
+byte told[3];					/* bits: rows that a worker was told it has */
 bool in_call[3];
 byte late;						/* bits: rows that came behind the position */
 
@@ -235,6 +235,19 @@ one_is_claimed(int c)
 		now.snapshot[AT(c, 1)] == CLAIMED;
 }
 
+/* What a look has found: no row is left; or one that could not be locked. */
+static int
+is_done(int c, int row)
+{
+	return !one_is_claimed(c) && row == ROWS;
+}
+
+static int
+rests(int c, int row, int tried)
+{
+	return !one_is_claimed(c) && row < ROWS && tried;
+}
+
 /*
  * Calls
  */
@@ -349,7 +362,7 @@ proctype worker(byte c)
 	bool tried;
 	bool commits;
 	bool from_offer;
-	byte seen;					/* bits: what the cursor's snapshot has shown */
+	byte seen;					/* bits: what the cursor's snapshot shows */
 
 	do
 	:: calls[c] == 0 -> break
@@ -373,7 +386,9 @@ proctype worker(byte c)
 		atomic {
 			from_offer = offered;
 			if
-			:: offered -> news[c] = false; c_code { take_snapshot(Pworker->c); }
+			:: offered ->
+				news[c] = false;
+				c_code { take_snapshot(Pworker->c); }
 			:: else -> goto walk
 			fi
 		}
@@ -383,11 +398,13 @@ proctype worker(byte c)
 			:: c_expr { (one_is_claimed(Pworker->c)) } ->
 				/* tl_turn_found */
 				if
-				:: turn && owner == 0 && !news[c] -> offered = false; held = true
+				:: turn && owner == 0 && !news[c] ->
+					offered = false;
+					held = true
 				:: else
 				fi;
 				goto walk
-			:: c_expr { (!one_is_claimed(Pworker->c) && Pworker->row == ROWS) } ->
+			:: c_expr { (is_done(Pworker->c, Pworker->row)) } ->
 				if
 				:: turn && owner == 0 && !news[c] -> c_code { discard(); }
 				:: else
@@ -463,9 +480,9 @@ verify_again:
 			if
 			:: c_expr { (one_is_claimed(Pworker->c)) } ->
 				c_code { give_up(Pworker->c, BUSY, Pworker->ours); }
-			:: c_expr { (!one_is_claimed(Pworker->c) && Pworker->row == ROWS) } ->
+			:: c_expr { (is_done(Pworker->c, Pworker->row)) } ->
 				c_code { give_up(Pworker->c, EMPTY, Pworker->ours); }
-			:: c_expr { (!one_is_claimed(Pworker->c) && Pworker->row < ROWS && Pworker->tried) } ->
+			:: c_expr { (rests(Pworker->c, Pworker->row, Pworker->tried)) } ->
 				c_code { give_up(Pworker->c, REST, Pworker->ours); }
 			:: else -> tried = true; goto verify_again
 			fi;

@@ -18,7 +18,7 @@
 #define THIRD	(NAMED + 2)
 
 #ifndef A_FLAGS
-#define A_FLAGS	(F_TIMEOUT | F_PUT)
+#define A_FLAGS	F_TIMEOUT
 #endif
 
 #include "token.inc"
@@ -28,7 +28,7 @@ c_code {
 Request		requests[] = {
 #ifdef LAPSES
 	{L, LEADER, 1, 3, 0, 0},
-	{A, SESSION(A), 1, 0, 0, A_FLAGS},
+	{A, SESSION(A), 1, 0, 0, A_FLAGS | F_PUT},
 	{B, OTHER, 1, 1, 0, F_PUT},
 	{X, THIRD, 1, 1, 0, 0},
 	{L, LEADER, 1, 1, 0, 0},
