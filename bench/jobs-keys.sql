@@ -1,7 +1,7 @@
 /*
  * bench/jobs-keys.sql
  *
- * Tables alike: one with the index for keys; one that has a key column, too;
+ * Tables alike: one with the indexes for keys; one that has a key column, too;
  * another one also a long job of one key, with many others behind it, in front
  * of all.
  */
@@ -16,6 +16,7 @@ CREATE TABLE job_no_keys (
 );
 CREATE TABLE job_index (LIKE job_no_keys INCLUDING ALL);
 CREATE INDEX ON job_index (customer, status, id) WHERE status IN ('0', '2');
+CREATE INDEX ON job_index (sid, id) WHERE status = '2';
 
 CREATE TABLE job_keys (LIKE job_index INCLUDING ALL);
 SELECT job_table_set('job_keys', key_column => 'customer');

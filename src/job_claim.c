@@ -95,6 +95,8 @@ claim_rows(TlJobCall *call, int64 batch, bool resume, HeapTupleHeader **rows)
 			.batch = batch,.use_position = claim.use_position,
 			.sees_rows = sees_rows,.sees_all = claim.sees_all
 	};
+	if (has_turns(call->info))
+		claim.turns.call = tl_shmem_next_serial();
 	tl_range_forget(&claim.searched);
 	tl_position_read(call->info, call->state.expires, &claim.place);
 
@@ -396,7 +398,14 @@ find_rows(TlClaim *claim, const TlJobFind *find)
 	int			before = claim->rows.n;
 
 	if (has_turns(claim->info))
-		return tl_turn_find_ready(&claim->turns, find, &claim->last);
+	{
+		int64		pages = tl_job_pages_accessed();
+		bool		found = tl_turn_find_ready(&claim->turns, find,
+											   &claim->last);
+
+		claim->info->pages_read += tl_job_pages_accessed() - pages;
+		return found;
+	}
 	do
 		tl_job_find(claim->info, find, &claim->rows);
 	while (fail_used_up(claim, before) > 0);
@@ -465,6 +474,7 @@ static bool
 find_ready(TlClaim *claim)
 {
 	TlJobFind	find = {.limit = -1};
+	TlPoint		last;
 	bool		found;
 
 	if (has_turns(claim->info))
@@ -486,14 +496,26 @@ find_ready(TlClaim *claim)
 		find.lower = TL_LOWER_BEHIND;
 		find.lo = &claim->place.position;
 	}
-	found = find_rows(claim, &find);
-	if (found && claim->use_position && claim->sees_all)
+	claim->turns.in_steps = claim->use_position && claim->sees_all;
+	for (;;)
 	{
-		TlPoint		last;
+		found = find_rows(claim, &find);
+		if (found && claim->use_position && claim->sees_all)
+		{
+			tl_point_set(&last, &claim->info->key, claim->last);
+			tl_position_advance(claim->info, &claim->place, &last);
+		}
+		find.limit = remaining(claim);
+		if (!claim->turns.stopped || find.limit == 0)
+			break;
 
-		tl_point_set(&last, &claim->info->key, claim->last);
-		tl_position_advance(claim->info, &claim->place, &last);
+		/* go on from there, or from where others have come to meanwhile */
+		tl_position_read(claim->info, claim->call->state.expires,
+						 &claim->place);
+		find.lower = TL_LOWER_BEHIND;
+		find.lo = claim->place.position.known ? &claim->place.position : &last;
 	}
+	claim->turns.in_steps = false;
 
 	if (has_turns(claim->info) && remaining(claim) > 0)
 		tl_turn_find_offered(&claim->turns, true);

@@ -553,8 +553,7 @@ describe_attempts(TlJobTableInfo *info, Relation rel,
 
 /*
  * The column whose values take turns, and what is needed to tell them apart.
- * A type that has no hash function gets by with one turn for all values at a
- * time, and one that has no order without a shortcut.
+ * A type that has no order gets by without a shortcut.
  */
 static void
 describe_turns(TlJobTableInfo *info, Relation rel,
@@ -569,13 +568,14 @@ describe_turns(TlJobTableInfo *info, Relation rel,
 	attnum = named_column(rel, settings, TL_SET_KEY_COLUMN);
 	describe_column(rel, attnum, &info->turn, info->alias);
 	info->turn_array_type = get_array_type(info->turn.type);
-	if (!OidIsValid(info->turn_array_type))
-		column_type_error(rel, &info->turn,
-						  "Use a key of a type that has arrays.");
-
 	type = lookup_type_cache(info->turn.type,
 							 TYPECACHE_EQ_OPR | TYPECACHE_BTREE_OPFAMILY |
 							 TYPECACHE_HASH_EXTENDED_PROC);
+	if (!OidIsValid(info->turn_array_type) ||
+		!OidIsValid(type->hash_extended_proc))
+		column_type_error(rel, &info->turn,
+						  "Use a key of a type that can be hashed and has arrays, such as text, bigint or uuid.");
+
 	info->turn_type.stamp.column = attnum;
 	info->turn_type.stamp.type = info->turn.type;
 	info->turn_type.stamp.collation =
@@ -583,9 +583,8 @@ describe_turns(TlJobTableInfo *info, Relation rel,
 	info->turn_type.len = type->typlen;
 	info->turn_type.byval = type->typbyval;
 	info->turn_type.align = type->typalign;
-	if (OidIsValid(type->hash_extended_proc))
-		fmgr_info_cxt(type->hash_extended_proc, &info->turn_hash,
-					  CurrentMemoryContext);
+	fmgr_info_cxt(type->hash_extended_proc, &info->turn_hash,
+				  CurrentMemoryContext);
 	if (OidIsValid(type->btree_opf))
 		greater = get_opfamily_member(type->btree_opf, type->btree_opintype,
 									  type->btree_opintype,

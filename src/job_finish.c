@@ -112,10 +112,18 @@ tl_job_note_freed(TlJobTableInfo *info, const TlJobRow *rows, int n)
 static void
 expect_turns(TlJobTableInfo *info, const TlJobRows *rows)
 {
+	TlTurnRow  *turns = MemoryContextAllocHuge(CurrentMemoryContext,
+											   sizeof(TlTurnRow) * rows->n);
+	int			n = 0;
+
 	for (int i = 0; i < rows->n; i++)
 		if (rows->rows[i].turn != 0)
-			tl_turn_expect(info, rows->rows[i].turn_value,
-						   rows->rows[i].turn);
+		{
+			turns[n].hash = rows->rows[i].turn;
+			turns[n++].value = rows->rows[i].turn_value;
+		}
+	tl_turn_expect(info, turns, n);
+	pfree(turns);
 }
 
 /* Give rows back as released, recovered or (with a failure) failed. */

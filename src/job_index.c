@@ -3,7 +3,7 @@
  * job_index.c
  *	  The index that a job table lacks.
  *
- * Three looks of a claim need an index to find what they look for without
+ * These looks of a claim need an index to find what they look for without
  * walking over what they do not:
  *
  *	by id	the rows of a list, and of a range; in a table whose order is that
@@ -12,8 +12,10 @@
  *	ready	in all other tables: ready rows in the table's order
  *	owned	there, too: the rows of a worker, as those of one batch may have
  *			ids from everywhere
+ *	turn	where jobs of one key take turns, the first ready row of a key, and
+ *			whether one is claimed: two looks
  *
- * The index that is proposed serves the last two: status first, then the
+ * The index that is proposed serves for ready and owned: status first, then the
  * order, and only rows that are ready or claimed, so that it stays small
  * however many jobs are done.  Others that serve as well are recognised: those
  * in the opposite order, over all rows, or over one status alone.
@@ -63,7 +65,9 @@ typedef enum TlIndexUse
 {
 	TL_USE_ID,
 	TL_USE_READY,
-	TL_USE_OWNED
+	TL_USE_OWNED,
+	TL_USE_TURN_READY,
+	TL_USE_TURN_CLAIMED
 } TlIndexUse;
 
 /* One table that has rows: the job table, or a partition of it. */
@@ -74,10 +78,11 @@ typedef struct TlIndexTable
 	AttrNumber	id;				/* numbers of the columns in it */
 	AttrNumber	status;
 	AttrNumber	sid;
+	AttrNumber	turn;			/* 0 if there is none */
 
 	/* what is true of the rows that are looked for, as lists of clauses */
 	List	   *ready;
-	List	   *owned;
+	List	   *claimed;
 	List	   *done;			/* and of those that are to be left out */
 } TlIndexTable;
 
@@ -87,7 +92,9 @@ static List *status_clauses(TlIndexTable *table, TlJobStatus status,
 							const char *more);
 static bool is_first(TlIndexTable *table, Relation index, int at,
 					 AttrNumber attnum);
-static bool keeps_order(TlIndexTable *table, Relation index);
+static bool turn_and_status(TlIndexTable *table, Relation index);
+static bool keeps_order(TlIndexTable *table, Relation index,
+						AttrNumber same);
 static bool has_order(Oid type);
 static void append_index(StringInfo buf, TlJobTableInfo *info,
 						 TlIndexUse use);
@@ -97,21 +104,33 @@ tl_job_missing_index(TlJobTableInfo *info)
 {
 	int			level = tl_job_begin_path(info);
 	StringInfoData buf;
-	bool		owned = false;
+	bool		turns = info->turn.attnum != InvalidAttrNumber &&
+		has_order(info->turn.type) && has_order(info->status.type);
 
 	initStringInfo(&buf);
 	if (!OidIsValid(info->key_index) && !has_index(info, TL_USE_ID))
 		append_index(&buf, info, TL_USE_ID);
 	if (!info->keyed || info->row_security)
 	{
-		if (!has_index(info, TL_USE_READY))
-		{
+		bool		ready = has_index(info, TL_USE_READY);
+
+		if (!ready)
 			append_index(&buf, info, TL_USE_READY);
-			owned = has_order(info->status.type);
-		}
-		if (!owned && !has_index(info, TL_USE_OWNED))
+		/* that one serves for owned as well, and perhaps for turns */
+		if ((ready || !has_order(info->status.type)) &&
+			!has_index(info, TL_USE_OWNED))
 			append_index(&buf, info, TL_USE_OWNED);
+		if (!ready && info->order_columns[0].attnum == info->turn.attnum)
+			turns = false;
 	}
+	if (turns &&
+		!(has_index(info, TL_USE_TURN_READY) &&
+		  has_index(info, TL_USE_TURN_CLAIMED)))
+		append_index(&buf, info, TL_USE_TURN_READY);
+	/* a worker's rows lie far apart, where jobs of other keys are passed by */
+	if (info->turn.attnum != InvalidAttrNumber && info->keyed &&
+		!info->row_security && !has_index(info, TL_USE_OWNED))
+		append_index(&buf, info, TL_USE_OWNED);
 	tl_job_end_path(level);
 	return buf.len > 0 ? buf.data : NULL;
 }
@@ -134,20 +153,23 @@ has_index(TlJobTableInfo *info, TlIndexUse use)
 		List	   *indexes = RelationGetIndexList(rel);
 		ListCell   *cell;
 
-		if (use == TL_USE_READY)
+		if (info->turn.attnum != InvalidAttrNumber)
+			table.turn = get_attnum(relation, info->turn.raw_name);
+		if (use == TL_USE_READY || use == TL_USE_TURN_READY)
 		{
 			table.ready = status_clauses(&table, TL_JOB_READY,
 										 info->ready_when);
 			table.done = status_clauses(&table, TL_JOB_DONE,
 										info->ready_when);
 		}
-		else if (use == TL_USE_OWNED)
+		else if (use != TL_USE_ID)
 		{
-			char	   *has_sid = psprintf("%s IS NOT NULL", info->sid.name);
+			char	   *has_sid = use == TL_USE_OWNED ?
+				psprintf("%s IS NOT NULL", info->sid.name) : NULL;
 
 			/* done rows keep their sid */
 			table.ready = status_clauses(&table, TL_JOB_READY, NULL);
-			table.owned = status_clauses(&table, TL_JOB_CLAIMED, has_sid);
+			table.claimed = status_clauses(&table, TL_JOB_CLAIMED, has_sid);
 			table.done = status_clauses(&table, TL_JOB_DONE, has_sid);
 		}
 
@@ -184,9 +206,19 @@ serves(TlIndexTable *table, Relation index, TlIndexUse use)
 		case TL_USE_READY:
 			return predicate_implied_by(predicate, table->ready, false) &&
 				(without_done || is_first(table, index, 0, table->status)) &&
-				keeps_order(table, index);
+				keeps_order(table, index, InvalidAttrNumber);
+		case TL_USE_TURN_READY:
+			return predicate_implied_by(predicate, table->ready, false) &&
+				(turn_and_status(table, index) ||
+				 (without_done && is_first(table, index, 0, table->turn))) &&
+				keeps_order(table, index, table->turn);
+		case TL_USE_TURN_CLAIMED:
+			return predicate_implied_by(predicate, table->claimed, false) &&
+				(turn_and_status(table, index) ||
+				 (without_done && is_first(table, index, 0, table->turn) &&
+				  !predicate_implied_by(predicate, table->ready, false)));
 		case TL_USE_OWNED:
-			if (!predicate_implied_by(predicate, table->owned, false))
+			if (!predicate_implied_by(predicate, table->claimed, false))
 				return false;
 			if (is_first(table, index, 0, table->status) ||
 				(without_done &&
@@ -261,9 +293,22 @@ is_first(TlIndexTable *table, Relation index, int at, AttrNumber attnum)
 		index->rd_indcollation[at] == attribute->attcollation;
 }
 
-/* Does it have ready rows in the table's order, forwards or backwards? */
+/* Does it begin with these two, in whichever order? */
 static bool
-keeps_order(TlIndexTable *table, Relation index)
+turn_and_status(TlIndexTable *table, Relation index)
+{
+	bool		swapped = is_first(table, index, 0, table->status);
+
+	return is_first(table, index, swapped, table->turn) &&
+		is_first(table, index, !swapped, table->status);
+}
+
+/*
+ * Does it have rows of one status in the table's order, forwards or backwards?
+ * There may be another column that is the same in all of them.
+ */
+static bool
+keeps_order(TlIndexTable *table, Relation index, AttrNumber same)
 {
 	TlJobTableInfo *info = table->info;
 	bool		forwards = true;
@@ -277,13 +322,14 @@ keeps_order(TlIndexTable *table, Relation index)
 		bool		same_way;
 		bool		same_nulls;
 
-		/* among ready rows the status is always the same */
-		if (order->attnum == info->status.attnum)
-			continue;
-		if (is_first(table, index, at, table->status))
-			at++;
 		attnum = get_attnum(RelationGetRelid(table->rel),
 							get_attname(info->relation, order->attnum, false));
+		if (attnum == table->status || attnum == same)
+			continue;
+		while (is_first(table, index, at, table->status) ||
+			   (same != InvalidAttrNumber &&
+				is_first(table, index, at, same)))
+			at++;
 		if (!is_first(table, index, at, attnum))
 			return false;
 		same_way = order->desc ==
@@ -318,14 +364,13 @@ append_column(StringInfo buf, int *n, const char *name)
 
 /* The columns of the order, but for those in which all rows are the same. */
 static void
-append_order(StringInfo buf, int *n, TlJobTableInfo *info, bool owned)
+append_order(StringInfo buf, int *n, TlJobTableInfo *info, AttrNumber same)
 {
 	for (int i = 0; i < info->norder; i++)
 	{
 		TlJobOrder *order = &info->order_columns[i];
 
-		if (order->attnum == info->status.attnum ||
-			(owned && order->attnum == info->sid.attnum))
+		if (order->attnum == info->status.attnum || order->attnum == same)
 			continue;
 		append_column(buf, n, get_attname(info->relation, order->attnum,
 										  false));
@@ -374,7 +419,8 @@ static void
 append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 {
 	StringInfoData buf;
-	bool		both = use == TL_USE_READY && has_order(info->status.type);
+	bool		both = use >= TL_USE_TURN_READY ||
+		(use == TL_USE_READY && has_order(info->status.type));
 	int			n = 0;
 
 	initStringInfo(&buf);
@@ -387,7 +433,7 @@ append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 		case TL_USE_READY:
 			if (both)
 				append_column(&buf, &n, info->status.raw_name);
-			append_order(&buf, &n, info, false);
+			append_order(&buf, &n, info, InvalidAttrNumber);
 
 			/* rows that are not due are told by their entries */
 			if (info->run_at.attnum != InvalidAttrNumber &&
@@ -398,7 +444,13 @@ append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 		case TL_USE_OWNED:
 			if (has_order(info->sid.type))
 				append_column(&buf, &n, info->sid.raw_name);
-			append_order(&buf, &n, info, true);
+			append_order(&buf, &n, info, info->sid.attnum);
+			break;
+		case TL_USE_TURN_READY:
+		case TL_USE_TURN_CLAIMED:
+			append_column(&buf, &n, info->turn.raw_name);
+			append_column(&buf, &n, info->status.raw_name);
+			append_order(&buf, &n, info, info->turn.attnum);
 			break;
 	}
 	appendStringInfoChar(&buf, ')');
@@ -406,7 +458,7 @@ append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 		return;
 	if (use != TL_USE_ID)
 		appendStringInfoString(&buf, " WHERE ");
-	if (use == TL_USE_READY)
+	if (use == TL_USE_READY || both)
 		append_status(&buf, info, TL_JOB_READY);
 	if (both)
 		appendStringInfoString(&buf, " OR ");

@@ -434,6 +434,25 @@ tl_look_is_passing(HeapTupleHeader tuple)
 		TransactionIdDidCommit(xmax);
 }
 
+bool
+tl_look_is_free(Oid relation, ItemPointer tid)
+{
+	Relation	rel = table_open(relation, AccessShareLock);
+	HeapTupleData tuple;
+	Buffer		buffer;
+	bool		free = false;
+
+	tuple.t_self = *tid;
+	if (heap_fetch(rel, SnapshotAny, &tuple, &buffer, false))
+	{
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		free = !tl_look_is_passing(tuple.t_data);
+		UnlockReleaseBuffer(buffer);
+	}
+	table_close(rel, NoLock);
+	return free;
+}
+
 static bool
 same_status(TlLook *look, Datum value, TlJobStatus status)
 {
@@ -550,10 +569,15 @@ static void
 keep_behind(TlLook *look)
 {
 	int			n = look->nbehind;
+	TlTurnRow  *turns;
+	int			nturns = 0;
 
+	if (look->nready == n)
+		return;
+	turns = palloc(sizeof(TlTurnRow) * (look->nready - n));
 	for (int i = n; i < look->nready; i++)
 	{
-		uint64		turn;
+		TlTurnRow  *turn;
 
 		if (look->ready[i].known &&
 			tl_point_compare(&look->ready[i], &look->position,
@@ -564,11 +588,14 @@ keep_behind(TlLook *look)
 			look->ready[n++] = look->ready[i];
 			continue;
 		}
-		turn = tl_turn_hash(look->info, &look->turns[i], false);
-		if (tl_turn_notice(look->info, look->turns[i], turn))
-			look->new_turn = true;
+		turn = &turns[nturns++];
+		turn->value = look->turns[i];
+		turn->hash = tl_turn_hash(look->info, &turn->value, false);
 	}
 	look->nready = look->nbehind = n;
+	if (nturns > 0 && tl_turn_notice(look->info, turns, nturns))
+		look->new_turn = true;
+	pfree(turns);
 }
 
 static int

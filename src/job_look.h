@@ -27,4 +27,10 @@ extern bool tl_look_behind(TlJobTableInfo *info, bool short_answer);
  */
 extern bool tl_look_is_passing(HeapTupleHeader tuple);
 
+/*
+ * Is nobody about to change the row in that place, so that a claim would not
+ * pass it by?
+ */
+extern bool tl_look_is_free(Oid relation, ItemPointer tid);
+
 #endif							/* TOKENLOCK_JOB_LOOK_H */

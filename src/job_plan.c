@@ -15,11 +15,15 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_am.h"
 #include "job_plan.h"
 #include "job_wait.h"
 #include "miscadmin.h"
+#include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
+#include "optimizer/plancat.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
 #include "utils/resowner.h"
@@ -30,7 +34,21 @@
 
 static uint64 rows_locked = 0;
 
+/* While a plan is made that goes by turns: the table. */
+static const TlJobTableInfo *planning = NULL;
+
+static get_relation_info_hook_type prev_get_relation_info_hook = NULL;
+
 static void make_plan(TlJobPlan *plan);
+static void choose_indexes(PlannerInfo *root, Oid relation, bool inhparent,
+						   RelOptInfo *rel);
+
+void
+tl_plan_init(void)
+{
+	prev_get_relation_info_hook = get_relation_info_hook;
+	get_relation_info_hook = choose_indexes;
+}
 
 void
 tl_plan_prepare(TlJobPlan *plan, const char *statement, int n, Oid *types)
@@ -45,6 +63,57 @@ tl_plan_prepare(TlJobPlan *plan, const char *statement, int n, Oid *types)
 		elog(ERROR, "could not keep a statement");
 	plan->plan = made;
 	plan->generation = -1;
+}
+
+void
+tl_plan_prepare_by_turn(TlJobTableInfo *info, TlJobPlan *plan,
+						const char *statement, int n, Oid *types)
+{
+	tl_plan_prepare(plan, statement, n, types);
+	plan->info = info;
+}
+
+/* Does the index serve, by its first columns? */
+static bool
+suits(const IndexOptInfo *index, AttrNumber first, AttrNumber second)
+{
+	if (index->relam != BTREE_AM_OID || index->indexkeys[0] != first)
+		return false;
+	if (second == InvalidAttrNumber)
+		return index->indpred == NIL;
+	return index->nkeycolumns > 1 && index->indexkeys[1] == second;
+}
+
+/*
+ * Leave the planner only the indexes that are made for the purpose.  From
+ * what it knows of a table at one time, an index of all claimed rows may seem
+ * to have next to none, and the first row of the first key to be the first of
+ * all; the plan would be used when there are many.
+ */
+static void
+choose_indexes(PlannerInfo *root, Oid relation, bool inhparent,
+			   RelOptInfo *rel)
+{
+	bool		of_turn = root->query_level > 1;
+	List	   *suiting = NIL;
+	ListCell   *cell;
+	AttrNumber	first;
+	AttrNumber	second;
+
+	if (prev_get_relation_info_hook)
+		prev_get_relation_info_hook(root, relation, inhparent, rel);
+	if (planning == NULL || (relation != planning->relation &&
+							 !list_member_oid(planning->leaves, relation)))
+		return;
+	first = get_attnum(relation, of_turn ? planning->turn.raw_name :
+					   planning->id.raw_name);
+	second = of_turn ? get_attnum(relation, planning->status.raw_name) :
+		InvalidAttrNumber;
+	foreach(cell, rel->indexlist)
+		if (suits(lfirst(cell), first, second))
+			suiting = lappend(suiting, lfirst(cell));
+	if (suiting != NIL)
+		rel->indexlist = suiting;
 }
 
 static void
@@ -115,7 +184,16 @@ make_plan(TlJobPlan *plan)
 	/* it may be in use further up, so do not free it */
 	if (source->gplan)
 		source->gplan->is_valid = false;
-	cached = SPI_plan_get_cached_plan(plan->plan);
+	PG_TRY();
+	{
+		planning = plan->info;
+		cached = SPI_plan_get_cached_plan(plan->plan);
+	}
+	PG_FINALLY();
+	{
+		planning = NULL;
+	}
+	PG_END_TRY();
 	if (cached == NULL)
 		elog(ERROR, "could not plan a statement");
 	ReleaseCachedPlan(cached, CurrentResourceOwner);
@@ -145,9 +223,8 @@ uint64
 tl_plan_execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
 {
 	int			level = begin_execution(plan);
-	int			code;
+	int			code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
 
-	code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
 	end_execution(level);
 	if (code != expected)
 		elog(ERROR, "a statement on jobs failed: %s",

@@ -19,6 +19,17 @@ extern void tl_plan_prepare(TlJobPlan *plan, const char *statement, int n,
 							Oid *types);
 
 /*
+ * Prepare one that finds rows by id, and asks in subqueries about the rows of
+ * a key.  It is planned so that the first goes by an index on the id and the
+ * latter by one on the key and the status, if there are such.
+ */
+extern void tl_plan_prepare_by_turn(TlJobTableInfo *info, TlJobPlan *plan,
+									const char *statement, int n, Oid *types);
+
+/* Called from _PG_init. */
+extern void tl_plan_init(void);
+
+/*
  * Execute a statement; the result is in SPI_tuptable.  Raises an error unless
  * SPI answers what is expected; returns the number of rows.
  */

@@ -15,8 +15,6 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "clock.h"
@@ -28,8 +26,6 @@
 #include "job_turn_find.h"
 #include "job_worker.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
-#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -39,9 +35,6 @@
 
 /* Dead workers whose rows are counted. */
 #define TL_MOST_DEAD	16
-
-/* Turns on offer that are asked after. */
-#define TL_MOST_TURNS	64
 
 /* Parameters: 1 and 2 the ends of the range, 3 the limit, 4 the present time. */
 static void
@@ -53,8 +46,8 @@ prepare_peek(TlJobTableInfo *info, TlJobPlan *plan, TlJobLower lower,
 	TIMESTAMPTZOID};
 
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s.tableoid, %s.ctid, %s FROM %s WHERE ",
-					 info->alias, info->alias, info->id.name, info->from);
+	appendStringInfo(&buf, "SELECT %s.tableoid, %s.ctid FROM %s WHERE ",
+					 info->alias, info->alias, info->from);
 	tl_job_append_ready(&buf, info, 4);
 	if (lower != TL_LOWER_NONE)
 		appendStringInfo(&buf, " AND %s %s $1", info->id.name,
@@ -67,75 +60,11 @@ prepare_peek(TlJobTableInfo *info, TlJobPlan *plan, TlJobLower lower,
 	tl_plan_prepare(plan, buf.data, lengthof(types), types);
 }
 
-/* Is nobody about to change this row, so that a claim would not pass it by? */
+/* Does a claim start at a position? */
 static bool
-is_free(Oid relation, ItemPointer tid)
+in_place(TlJobTableInfo *info)
 {
-	Relation	rel = table_open(relation, AccessShareLock);
-	HeapTupleData tuple;
-	Buffer		buffer;
-	bool		free = false;
-
-	tuple.t_self = *tid;
-	if (heap_fetch(rel, SnapshotAny, &tuple, &buffer, false))
-	{
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		free = !tl_look_is_passing(tuple.t_data);
-		UnlockReleaseBuffer(buffer);
-	}
-	table_close(rel, NoLock);
-	return free;
-}
-
-/*
- * Is there one, of those that a statement has found, that a claim could have?
- * Where jobs of one key take turns, it must be the first of its key.
- */
-static bool
-any_free(TlJobTableInfo *info, SPITupleTable *result, uint64 n)
-{
-	bool		with_turns = info->turn.attnum != InvalidAttrNumber;
-	Datum	   *ids = palloc(sizeof(Datum) * (n + 1));
-	int			nfree = 0;
-
-	for (uint64 i = 0; i < n && (nfree == 0 || with_turns); i++)
-	{
-		bool		isnull;
-		Datum		relation = SPI_getbinval(result->vals[i], result->tupdesc,
-											 1, &isnull);
-		Datum		tid = SPI_getbinval(result->vals[i], result->tupdesc, 2,
-										&isnull);
-
-		if (!info->heap ||
-			is_free(DatumGetObjectId(relation),
-					(ItemPointer) DatumGetPointer(tid)))
-			ids[nfree++] = SPI_getbinval(result->vals[i], result->tupdesc, 3,
-										 &isnull);
-	}
-	return nfree > 0 && (!with_turns || tl_turn_any_ready(info, ids, nfree));
-}
-
-/* Of keys whose jobs claimers have passed by, has the turn of any come? */
-static bool
-any_offered(TlJobTableInfo *info)
-{
-	TlTurnRow  *rows;
-	bool	   *claimed;
-	Datum	   *ids;
-	int			n;
-	int			nfree = 0;
-
-	(void) tl_turn_look_after(info, TL_MOST_TURNS);
-	n = tl_turn_offered(info, NULL, 0, &rows, TL_MOST_TURNS);
-	if (n == 0)
-		return false;
-	claimed = palloc(sizeof(bool) * n);
-	ids = palloc(sizeof(Datum) * n);
-	tl_turn_heads(info, rows, n, claimed);
-	for (int i = 0; i < n; i++)
-		if (rows[i].id_known && !claimed[i])
-			ids[nfree++] = rows[i].id;
-	return nfree > 0 && tl_turn_any_ready(info, ids, nfree);
+	return info->keyed && !tl_job_row_security(info);
 }
 
 /* Is there a ready row in this range that a claim could have? */
@@ -144,9 +73,12 @@ is_ready(TlJobTableInfo *info, TlJobLower lower, const TlPoint *lo,
 		 const TlPoint *hi)
 {
 	TlJobPlan  *plan = &info->peek[lower][hi != NULL];
+	TlJobFind	find = {.lower = lower,.lo = lo,.hi = hi};
 	Datum		values[4] = {0};
 	char		nulls[5] = "nn  ";
 
+	if (info->turn.attnum != InvalidAttrNumber)
+		return tl_turn_is_ready(info, &find, in_place(info));
 	if (lower != TL_LOWER_NONE)
 	{
 		values[0] = tl_point_value(lo, &info->key);
@@ -162,7 +94,7 @@ is_ready(TlJobTableInfo *info, TlJobLower lower, const TlPoint *lo,
 		int			level = tl_job_begin_path(info);
 		SPITupleTable *result;
 		uint64		n;
-		bool		found;
+		bool		found = false;
 
 		if (plan->plan == NULL)
 			prepare_peek(info, plan, lower, hi != NULL);
@@ -171,7 +103,18 @@ is_ready(TlJobTableInfo *info, TlJobLower lower, const TlPoint *lo,
 		n = tl_plan_execute(plan, values, nulls, SPI_OK_SELECT);
 		tl_job_end_path(level);
 		result = SPI_tuptable;
-		found = any_free(info, result, n);
+		for (uint64 i = 0; i < n && !found; i++)
+		{
+			bool		isnull;
+			Datum		relation = SPI_getbinval(result->vals[i],
+												 result->tupdesc, 1, &isnull);
+			Datum		tid = SPI_getbinval(result->vals[i],
+											result->tupdesc, 2, &isnull);
+
+			found = !info->heap ||
+				tl_look_is_free(DatumGetObjectId(relation),
+								(ItemPointer) DatumGetPointer(tid));
+		}
 		SPI_freetuptable(result);
 		if (found)
 			return true;
@@ -184,8 +127,10 @@ is_ready(TlJobTableInfo *info, TlJobLower lower, const TlPoint *lo,
 static bool
 any_ready(TlJobTableInfo *info, const TlJobPlace *place)
 {
-	if (tl_job_row_security(info) || !info->keyed)
+	if (!in_place(info))
 		return is_ready(info, TL_LOWER_NONE, NULL, NULL);
+	if (info->turn.attnum != InvalidAttrNumber && tl_turn_is_offered(info))
+		return true;
 	for (int i = 0; i < place->nislands; i++)
 	{
 		const TlIsland *island = &place->islands[i];
@@ -194,8 +139,6 @@ any_ready(TlJobTableInfo *info, const TlJobPlace *place)
 					 TL_LOWER_FROM, &island->range.lo, &island->range.hi))
 			return true;
 	}
-	if (info->turn.attnum != InvalidAttrNumber && any_offered(info))
-		return true;
 	return place->position.known ?
 		is_ready(info, TL_LOWER_BEHIND, &place->position, NULL) :
 		is_ready(info, TL_LOWER_NONE, NULL, NULL);

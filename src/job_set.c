@@ -9,7 +9,8 @@
  * invalidation message that a change of the table itself would send.
  *
  * Locks: ShareUpdateExclusive on the job table, so that there is one who sets
- * at a time, while jobs are claimed.
+ * at a time, while jobs are claimed.  For a key column ShareRowExclusive, which
+ * waits until open claims have ended: nobody knows the keys of what they have.
  *
  * Copyright (c) 2026, the tokenlock authors
  *
@@ -41,7 +42,8 @@ PG_FUNCTION_INFO_V1(tokenlock_job_table_set);
 PG_FUNCTION_INFO_V1(tokenlock_job_table_reset);
 PG_FUNCTION_INFO_V1(tokenlock_job_settings_restored);
 
-static Oid	begin_change(FunctionCallInfo fcinfo, const char *function);
+static Oid	begin_change(FunctionCallInfo fcinfo, const char *function,
+						 LOCKMODE mode);
 static void end_change(Oid relation);
 static void check_values(const TlJobSettings *settings);
 
@@ -52,11 +54,15 @@ static void check_values(const TlJobSettings *settings);
 Datum
 tokenlock_job_table_set(PG_FUNCTION_ARGS)
 {
-	Oid			relation = begin_change(fcinfo, "job_table_set()");
+	LOCKMODE	mode;
+	Oid			relation;
 	TlJobSettings settings;
 
 	if (PG_NARGS() != TL_SET_COUNT + 1)
 		elog(ERROR, "unexpected number of arguments: %d", PG_NARGS());
+	mode = PG_ARGISNULL(TL_SET_KEY_COLUMN + 1) ?
+		ShareUpdateExclusiveLock : ShareRowExclusiveLock;
+	relation = begin_change(fcinfo, "job_table_set()", mode);
 	tl_settings_read(relation, &settings);
 	for (int i = 0; i < TL_SET_COUNT; i++)
 		if (!PG_ARGISNULL(i + 1))
@@ -81,7 +87,8 @@ tokenlock_job_table_set(PG_FUNCTION_ARGS)
 Datum
 tokenlock_job_table_reset(PG_FUNCTION_ARGS)
 {
-	Oid			relation = begin_change(fcinfo, "job_table_reset()");
+	Oid			relation = begin_change(fcinfo, "job_table_reset()",
+									   ShareUpdateExclusiveLock);
 	TlJobSettings settings;
 	bool		any = false;
 	bool		reset_wake = true;
@@ -114,7 +121,7 @@ tokenlock_job_table_reset(PG_FUNCTION_ARGS)
 
 /* Check the caller's rights, and lock the table. */
 static Oid
-begin_change(FunctionCallInfo fcinfo, const char *function)
+begin_change(FunctionCallInfo fcinfo, const char *function, LOCKMODE mode)
 {
 	Oid			relation;
 
@@ -129,7 +136,7 @@ begin_change(FunctionCallInfo fcinfo, const char *function)
 		aclcheck_error(ACLCHECK_NOT_OWNER,
 					   get_relkind_objtype(get_rel_relkind(relation)),
 					   get_rel_name(relation));
-	LockRelationOid(relation, ShareUpdateExclusiveLock);
+	LockRelationOid(relation, mode);
 	/* it may have been dropped before we had the lock */
 	tl_job_check_kind(relation);
 	return relation;

@@ -62,11 +62,14 @@ typedef enum TlJobChange
 
 #define TL_JOB_CHANGE_COUNT	(TL_CHANGE_USED_UP + 1)
 
+typedef struct TlJobTableInfo TlJobTableInfo;
+
 typedef struct TlJobPlan
 {
 	SPIPlanPtr	plan;			/* NULL: not prepared yet */
 	int			generation;		/* of the plan that we had made */
 	bool		may_sort;		/* what it reads need not be in order */
+	const TlJobTableInfo *info; /* set by tl_plan_prepare_by_turn alone */
 } TlJobPlan;
 
 /* A plan for lists of ids of one array type. */
@@ -99,7 +102,7 @@ typedef struct TlJobOrder
 } TlJobOrder;
 
 /* A job table.  Lives until the table is changed; not to be kept. */
-typedef struct TlJobTableInfo
+struct TlJobTableInfo
 {
 	Oid			relation;		/* key of the backend's hash table */
 	bool		valid;			/* no change of the table was heard of */
@@ -141,7 +144,7 @@ typedef struct TlJobTableInfo
 	TlJobColumn turn;			/* the key column: jobs that have the same in
 								 * it take turns; attnum is 0 if there is none */
 	TlKeyType	turn_type;		/* without comparison */
-	FmgrInfo	turn_hash;		/* fn_oid is 0 if the type has none */
+	FmgrInfo	turn_hash;
 	Oid			turn_array_type;
 	char	   *turn_greater;	/* operator of its order; NULL if it has none */
 	char	   *turn_alias;		/* for one value of it, ... */
@@ -171,7 +174,7 @@ typedef struct TlJobTableInfo
 
 	int64		pages_read;		/* by this claim, to find rows */
 	bool		index_looked;	/* whether one is missing was asked for */
-} TlJobTableInfo;
+};
 
 /*
  * Lock the table as an UPDATE does and return what is known of it.  Raises
@@ -258,6 +261,9 @@ typedef struct TlJobFind
 	int64		limit;			/* -1: none, and so it is when locked ones are
 								 * waited for */
 } TlJobFind;
+
+/* How many pages this backend has looked into so far. */
+extern int64 tl_job_pages_accessed(void);
 
 /* Lock such rows, append them to *rows, and return how many they were. */
 extern int64 tl_job_find(TlJobTableInfo *info, const TlJobFind *find,

@@ -69,8 +69,6 @@ tl_turn_hash(TlJobTableInfo *info, Datum *value, bool isnull)
 		return 0;
 	if (tl_point_needs_detoast(&info->turn_type, *value))
 		*value = PointerGetDatum(PG_DETOAST_DATUM(*value));
-	if (!OidIsValid(info->turn_hash.fn_oid))
-		return 1;
 
 	/* seeded, so that nobody can make values that have the same one */
 	hash = DatumGetUInt64(FunctionCall2Coll(&info->turn_hash,
@@ -230,6 +228,7 @@ own(TlTurns *turns, TlTurn *turn, TlTurnRow *row, uint64 call)
 	turn->owner = me;
 	turn->call = call;
 	turn->head.known = false;
+	turn->rests = false;
 }
 
 static void
@@ -402,9 +401,13 @@ settle_prepared(TlJobTableInfo *info, const TlPrepared *prepared)
  * Claiming
  */
 
-/* Is it another's, or not to be tried for now? */
+/*
+ * Is the turn another's, or not to be tried for now?  One whose first row is
+ * known to have been in the way may be tried when that is the row.
+ */
 static bool
-is_barred(TlTurn *turn, uint64 call, TlTime now, TlPrepared *prepared)
+is_barred(TlJobTableInfo *info, TlTurn *turn, const TlTurnRow *row,
+		  uint64 call, TlTime now, TlPrepared *prepared)
 {
 	if (TransactionIdIsValid(turn->prepared))
 	{
@@ -413,7 +416,16 @@ is_barred(TlTurn *turn, uint64 call, TlTime now, TlPrepared *prepared)
 	}
 	if (turn->owner != 0)
 		return turn->owner != tl_my_procno() + 1 || turn->call == call;
-	return turn->held_until > now;
+	if (turn->held_until <= now)
+		return false;
+	if (turn->head.known && turn->rests)
+	{
+		TlPoint		id;
+
+		tl_point_set(&id, &info->key, row->id);
+		return !tl_point_same(&id, &turn->head);
+	}
+	return true;
 }
 
 int
@@ -445,7 +457,7 @@ tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n, int64 want,
 				break;
 			turn = add(turns, row->hash, &info->turn_type, row->value);
 		}
-		else if (is_barred(turn, call, now, &prepared))
+		else if (is_barred(info, turn, row, call, now, &prepared))
 		{
 			if (note)
 				pass_by(info, turn, row);
@@ -479,7 +491,7 @@ tl_turn_take_offered(TlJobTableInfo *info, TlTurnRow *rows, int n,
 	tl_position_unlock(table);
 }
 
-void
+bool
 tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 				TlTurnReason reason, bool note)
 {
@@ -487,11 +499,12 @@ tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 	TlTurns    *turns = &table->turns;
 	TlTurn	   *turn = find(turns, row->hash);
 	bool		changed;
+	bool		offered = false;
 
 	if (turn == NULL || turn->owner != tl_my_procno() + 1)
 	{
 		tl_position_unlock(table);
-		return;
+		return false;
 	}
 	changed = turn->version != row->version;
 	if (reason == TL_TURN_EMPTY && !changed)
@@ -506,13 +519,40 @@ tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 		if (!turn->passed)
 			discard(turns, turn);
 		else if (reason == TL_TURN_REST)
+		{
 			turn->held_until = tl_now() + TL_RESTS;
+			turn->rests = true;
+			tl_point_set(&turn->head, &info->key, row->id);
+		}
 		else if (reason == TL_TURN_BUSY && !changed)
 			turn->held_until = tl_now() + TL_HELD;
 		else
+		{
 			offer(table, turn);
+			offered = true;
+		}
 	}
 	tl_position_unlock(table);
+	return offered;
+}
+
+void
+tl_turn_see(TlJobTableInfo *info, TlTurnRow *rows, int n)
+{
+	TlPrepared	prepared = {0};
+	TlJobTable *table = tl_position_enter(info);
+	TlTime		now = tl_now();
+
+	for (int i = 0; i < n; i++)
+	{
+		TlTurn	   *turn = rows[i].hash == 0 ? NULL :
+			find(&table->turns, rows[i].hash);
+
+		rows[i].taken = turn == NULL ||
+			!is_barred(info, turn, &rows[i], 0, now, &prepared);
+	}
+	tl_position_unlock(table);
+	settle_prepared(info, &prepared);
 }
 
 /*
@@ -522,7 +562,7 @@ tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 /* Copy those that may be tried, or only count them. */
 static int
 copy_offered(TlJobTableInfo *info, const uint64 *freed, int nfreed,
-			 TlTurn *copies, int max)
+			 uint64 call, TlTurn *copies, int max)
 {
 	TlJobTable *table = enter(info);
 	TlTurns    *turns = &table->turns;
@@ -534,7 +574,8 @@ copy_offered(TlJobTableInfo *info, const uint64 *freed, int nfreed,
 		TlTurn	   *turn = find(turns, freed[i]);
 
 		if (turn == NULL || !turn->passed || !turn->value.known ||
-			turn->offered || (turn->owner != 0 && turn->owner != me) ||
+			turn->offered ||
+			(turn->owner != 0 && (turn->owner != me || turn->call == call)) ||
 			TransactionIdIsValid(turn->prepared))
 			continue;
 		if (copies)
@@ -555,16 +596,16 @@ copy_offered(TlJobTableInfo *info, const uint64 *freed, int nfreed,
 
 int
 tl_turn_offered(TlJobTableInfo *info, const uint64 *freed, int nfreed,
-				TlTurnRow **found, int max)
+				uint64 call, TlTurnRow **found, int max)
 {
-	int			n = copy_offered(info, freed, nfreed, NULL, max);
+	int			n = copy_offered(info, freed, nfreed, call, NULL, max);
 	TlTurn	   *copies;
 	TlTurnRow  *rows;
 
 	if (n == 0)
 		return 0;
 	copies = palloc(sizeof(TlTurn) * n);
-	n = copy_offered(info, freed, nfreed, copies, n);
+	n = copy_offered(info, freed, nfreed, call, copies, n);
 	*found = rows = palloc(sizeof(TlTurnRow) * (n + 1));
 	for (int i = 0; i < n; i++)
 	{
@@ -634,48 +675,60 @@ tl_turn_look_after(TlJobTableInfo *info, int max)
 	return n;
 }
 
-/* Note that there are rows of this value; false when that was known. */
+/*
+ * Note that there are rows of these values, from now on or soon.  False when
+ * that was known.
+ */
 static bool
-note_rows(TlJobTableInfo *info, Datum value, uint64 hash, bool now)
+note_rows(TlJobTableInfo *info, const TlTurnRow *rows, int n, bool now)
 {
-	for (;;)
+	bool		news = false;
+	int			i = 0;
+
+	while (i < n)
 	{
 		TlJobTable *table = enter(info);
 		TlTurns    *turns = &table->turns;
-		TlTurn	   *turn = find(turns, hash);
-		bool		known = turn && turn->passed;
 
-		if (turn == NULL && has_room(turns, 1))
+		for (; i < n; i++)
 		{
-			turn = add(turns, hash, &info->turn_type, value);
-			turn->held_until = tl_now() + TL_HELD;
-		}
-		if (turn && !(known && now))
-		{
+			TlTurn	   *turn = find(turns, rows[i].hash);
+
+			if (turn && turn->passed && now)
+				continue;
+			if (turn == NULL)
+			{
+				if (!has_room(turns, 1))
+					break;
+				turn = add(turns, rows[i].hash, &info->turn_type,
+						   rows[i].value);
+				turn->held_until = tl_now() + TL_HELD;
+			}
 			turn->passed = true;
 			turn->head.known = false;
 			turn->version++;
+			news = true;
 			if (now && turn->owner == 0 &&
 				!TransactionIdIsValid(turn->prepared))
 				offer(table, turn);
 		}
 		tl_position_unlock(table);
-		if (turn)
-			return !known;
-		tl_turn_make_room(info, 1);
+		if (i < n)
+			tl_turn_make_room(info, n - i);
 	}
+	return news;
 }
 
 void
-tl_turn_expect(TlJobTableInfo *info, Datum value, uint64 hash)
+tl_turn_expect(TlJobTableInfo *info, const TlTurnRow *rows, int n)
 {
-	(void) note_rows(info, value, hash, false);
+	(void) note_rows(info, rows, n, false);
 }
 
 bool
-tl_turn_notice(TlJobTableInfo *info, Datum value, uint64 hash)
+tl_turn_notice(TlJobTableInfo *info, const TlTurnRow *rows, int n)
 {
-	return note_rows(info, value, hash, true);
+	return note_rows(info, rows, n, true);
 }
 
 void
@@ -697,52 +750,67 @@ tl_turn_try(TlJobTableInfo *info, const uint64 *freed, int n)
  * Transaction end
  */
 
-void
-tl_turn_end(Oid relation, uint64 hash, TlTurnEnd end)
+/* It has taken the turn. */
+static void
+end_taken(TlJobTable *table, TlTurn *turn, TlTurnEnd end)
 {
-	TlJobTable *table = lock(relation);
-	TlTurn	   *turn;
-
-	if (table == NULL)
+	if (turn->owner != tl_my_procno() + 1)
 		return;
-	turn = find(&table->turns, hash);
-	if (turn && turn->owner == tl_my_procno() + 1)
+	disown(&table->turns, turn);
+	turn->passed = turn->passed || end != TL_TURN_COMMITTED;
+	if (end == TL_TURN_PREPARED)
 	{
-		disown(&table->turns, turn);
-		turn->passed = turn->passed || end != TL_TURN_COMMITTED;
-		if (end == TL_TURN_PREPARED)
-		{
-			turn->prepared = GetTopTransactionIdIfAny();
-			table->turns.owned++;
-		}
-		else if (end == TL_TURN_ABORTED)
-			offer(table, turn);
-		else if (turn->passed)
-			turn->held_until = tl_now() + TL_HELD;
-		else
-			discard(&table->turns, turn);
+		turn->prepared = GetTopTransactionIdIfAny();
+		table->turns.owned++;
 	}
-	tl_position_unlock(table);
+	else if (end == TL_TURN_ABORTED)
+		offer(table, turn);
+	else if (turn->passed)
+		turn->held_until = tl_now() + TL_HELD;
+	else
+		discard(&table->turns, turn);
 }
 
-void
-tl_turn_freed(Oid relation, uint64 hash)
+/* A job of it is finished. */
+static void
+end_freed(TlJobTable *table, TlTurn *turn)
 {
-	TlJobTable *table = lock(relation);
-	TlTurn	   *turn;
+	turn->version++;
+
+	/* who has it goes by the version */
+	if (turn->owner != 0 || TransactionIdIsValid(turn->prepared))
+		return;
+	if (turn->passed)
+		offer(table, turn);
+	else
+		discard(&table->turns, turn);
+}
+
+bool
+tl_turn_end(const TlTurnNote *notes, int n, TlTurnEnd end)
+{
+	TlJobTable *table = lock(notes->relation);
+	bool		wake = false;
 
 	if (table == NULL)
-		return;
-	turn = find(&table->turns, hash);
-	if (turn)
+		return false;
+	for (int i = 0; i < n; i++)
 	{
-		turn->version++;
-		if (turn->owner != 0 || TransactionIdIsValid(turn->prepared))
-			;					/* who has it tells the next */
-		else if (turn->passed)
-			offer(table, turn);
+		const TlTurnNote *note = &notes[i];
+		TlTurn	   *turn;
+
+		/* undone things have set nothing free */
+		if (note->hash == 0 || (note->freed && end != TL_TURN_COMMITTED))
+			continue;
+		wake = wake || note->freed || end == TL_TURN_ABORTED;
+		turn = find(&table->turns, note->hash);
+		if (turn == NULL)
+			continue;
+		if (note->freed)
+			end_freed(table, turn);
 		else
-			discard(&table->turns, turn);
+			end_taken(table, turn, end);
 	}
 	tl_position_unlock(table);
+	return wake;
 }

@@ -29,6 +29,7 @@ typedef struct TlTurn
 	int			before;			/* among those to be offered */
 	int			behind;
 	bool		offered;		/* is among these */
+	bool		rests;			/* the head was in the way, and is noted */
 	bool		passed;			/* has ready rows that no claimer comes across */
 	int			owner;			/* number of the process, from 1; 0: nobody */
 	TransactionId prepared;		/* had it and was prepared; may have ended */
@@ -89,8 +90,13 @@ extern void tl_turn_make_room(TlJobTableInfo *info, int n);
 extern void tl_turn_take_offered(TlJobTableInfo *info, TlTurnRow *rows, int n,
 								 uint64 call);
 
-/* Give a turn back that was just taken. */
-extern void tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
+/* Which of these could be taken?  Sets "taken" without doing it. */
+extern void tl_turn_see(TlJobTableInfo *info, TlTurnRow *rows, int n);
+
+/*
+ * Give a turn back that was just taken.  Answers whether others should look.
+ */
+extern bool tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 							TlTurnReason reason, bool note);
 
 /*
@@ -98,7 +104,8 @@ extern void tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
  * which this transaction has itself set free, and those on offer.
  */
 extern int	tl_turn_offered(TlJobTableInfo *info, const uint64 *freed,
-							int nfreed, TlTurnRow **found, int max);
+							int nfreed, uint64 call, TlTurnRow **found,
+							int max);
 
 /* What was found out about a turn on offer that nobody has taken. */
 extern void tl_turn_found(TlJobTableInfo *info, const TlTurnRow *row,
@@ -107,23 +114,30 @@ extern void tl_turn_found(TlJobTableInfo *info, const TlTurnRow *row,
 /* Of those held longer than they should, offer some; returns how many. */
 extern int	tl_turn_look_after(TlJobTableInfo *info, int max);
 
-/* Rows of this value are about to become ready. */
-extern void tl_turn_expect(TlJobTableInfo *info, Datum value, uint64 hash);
+/* Rows of these values are about to become ready there. */
+extern void tl_turn_expect(TlJobTableInfo *info, const TlTurnRow *rows, int n);
 
 /*
- * A ready row of this value was seen where no claimer comes across it.  False
- * when that is known.
+ * Ready rows of these values were seen where no claimer comes across them.
+ * False when that is known.
  */
-extern bool tl_turn_notice(TlJobTableInfo *info, Datum value, uint64 hash);
+extern bool tl_turn_notice(TlJobTableInfo *info, const TlTurnRow *rows, int n);
 
 /* This transaction has set these free: do not pass them by for a hint. */
 extern void tl_turn_try(TlJobTableInfo *info, const uint64 *freed, int n);
 
 /*
- * For the callbacks at the end of a transaction; these cannot fail.  One that
- * had turns commits, aborts or is prepared; a job of a turn was finished or
- * given back.
+ * What a transaction has done to a turn: taken it, or finished or given back a
+ * job of it.
  */
+typedef struct TlTurnNote
+{
+	Oid			relation;
+	SubTransactionId subid;
+	bool		freed;
+	uint64		hash;			/* 0: not any more */
+} TlTurnNote;
+
 typedef enum TlTurnEnd
 {
 	TL_TURN_COMMITTED,
@@ -131,7 +145,10 @@ typedef enum TlTurnEnd
 	TL_TURN_PREPARED
 } TlTurnEnd;
 
-extern void tl_turn_end(Oid relation, uint64 hash, TlTurnEnd end);
-extern void tl_turn_freed(Oid relation, uint64 hash);
+/*
+ * The transaction ends; n notes of one table, in the order in which things
+ * happened.  Cannot fail.  Answers whether others should look for jobs.
+ */
+extern bool tl_turn_end(const TlTurnNote *notes, int n, TlTurnEnd end);
 
 #endif							/* TOKENLOCK_JOB_TURN_H */

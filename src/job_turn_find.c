@@ -20,8 +20,10 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "job_finish.h"
 #include "job_turn_find.h"
+#include "job_wait.h"
 #include "job_xact.h"
 #include "miscadmin.h"
 #include "utils/datum.h"
@@ -54,7 +56,8 @@ give_up(TlTurnSearch *search, const TlTurnRow *row, TlTurnReason reason)
 {
 	if (!search->sees_all)
 		reason = TL_TURN_UNKNOWN;
-	tl_turn_give_up(search->info, row, reason, search->sees_rows);
+	if (tl_turn_give_up(search->info, row, reason, search->sees_rows))
+		tl_job_wake(search->info->relation);
 	if (!row->ours)
 		tl_job_give_up_turn(search->info->relation, row->hash);
 }
@@ -268,14 +271,13 @@ tl_turn_find_offered(TlTurnSearch *search, bool hard)
 			return;
 		nfreed = 0;
 	}
-	search->call = tl_shmem_next_serial();
 	max = (int) Min(Max(remaining(search) + TL_OFFERED / 4, TL_OFFERED),
 					TL_FETCH);
 	while (remaining(search) > 0)
 	{
 		int			before = search->rows->n;
 
-		n = tl_turn_offered(info, freed, nfreed, &rows, max);
+		n = tl_turn_offered(info, freed, nfreed, search->call, &rows, max);
 		if (n == 0)
 			break;
 		n = find_heads(search, rows, n);
@@ -295,98 +297,194 @@ tl_turn_find_offered(TlTurnSearch *search, bool hard)
  * Going through the rows
  */
 
-/* Fetch more rows of a cursor. */
-static int
-fetch(TlTurnSearch *search, Portal portal, int max, TlTurnRow **fetched)
+/* A cursor, and the rows that were fetched from it. */
+typedef struct TlTurnWalk
 {
-	TlJobTableInfo *info = search->info;
-	int			level = tl_job_begin_path(info);
+	TlTurnSearch *search;
+	Portal		portal;
+	SPITupleTable *fetched;
 	TlTurnRow  *rows;
 	int			n;
+	int			next;			/* of the rows, to be looked at */
+	int			size;			/* to be fetched */
+	int			passed;			/* rows whose turn has not come */
+	bool		from_key_to_key;
+} TlTurnWalk;
 
-	SPI_cursor_fetch(portal, true, max);
-	tl_job_end_path(level);
-	n = (int) SPI_processed;
-	*fetched = rows = palloc(sizeof(TlTurnRow) * (n + 1));
-	for (int i = 0; i < n; i++)
+static void
+begin_walk(TlTurnWalk *walk, TlTurnSearch *search, const TlJobFind *find)
+{
+	memset(walk, 0, sizeof(TlTurnWalk));
+	walk->search = search;
+	walk->portal = tl_turn_open(search->info, find);
+	walk->size = (int) Min(remaining(search) + 3, TL_FETCH);
+	walk->from_key_to_key = search->use_position ||
+		search->info->turn_greater == NULL;
+}
+
+static void
+end_walk(TlTurnWalk *walk)
+{
+	if (walk->fetched)
+		SPI_freetuptable(walk->fetched);
+	SPI_cursor_close(walk->portal);
+}
+
+/* See to it that there are rows to be looked at; false when there are none. */
+static bool
+fetch_more(TlTurnWalk *walk)
+{
+	TlJobTableInfo *info = walk->search->info;
+	int			level;
+
+	if (walk->next < walk->n)
+		return true;
+	if (walk->passed > TL_PASSED && !walk->from_key_to_key)
 	{
-		TlTurnRow  *row = &rows[i];
+		SPI_cursor_close(walk->portal);
+		walk->portal = tl_turn_open_heads(info, remaining(walk->search));
+		walk->from_key_to_key = true;
+	}
+	if (walk->fetched)
+	{
+		SPI_freetuptable(walk->fetched);
+		pfree(walk->rows);
+	}
+	level = tl_job_begin_path(info);
+	SPI_cursor_fetch(walk->portal, true, walk->size);
+	tl_job_end_path(level);
+	walk->fetched = SPI_tuptable;
+	walk->n = (int) SPI_processed;
+	walk->next = 0;
+	walk->size = Min(walk->size * 2, TL_FETCH);
+	walk->rows = palloc(sizeof(TlTurnRow) * (walk->n + 1));
+	for (int i = 0; i < walk->n; i++)
+	{
+		TlTurnRow  *row = &walk->rows[i];
 		bool		isnull;
 
-		row->id = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc,
-								1, &isnull);
+		row->id = SPI_getbinval(walk->fetched->vals[i],
+								walk->fetched->tupdesc, 1, &isnull);
 		if (tl_point_needs_detoast(&info->key, row->id))
 			row->id = PointerGetDatum(PG_DETOAST_DATUM(row->id));
 		row->id_known = true;
-		row->value = SPI_getbinval(SPI_tuptable->vals[i],
-								   SPI_tuptable->tupdesc, 2, &isnull);
+		row->value = SPI_getbinval(walk->fetched->vals[i],
+								   walk->fetched->tupdesc, 2, &isnull);
 		row->hash = tl_turn_hash(info, &row->value, isnull);
 	}
-	return n;
+	return walk->n > 0;
+}
+
+static void
+count_passed(TlTurnWalk *walk, int n)
+{
+	for (int i = 0; i < n; i++)
+		walk->passed += !walk->rows[walk->next + i].taken;
+	walk->next += n;
 }
 
 bool
 tl_turn_find_ready(TlTurnSearch *search, const TlJobFind *find, Datum *last)
 {
 	TlJobTableInfo *info = search->info;
-	Portal		portal = tl_turn_open(info, find);
-	TlTurnRow  *rows = NULL;
-	SPITupleTable *fetched = NULL;
-	bool		from_key_to_key = search->use_position ||
-		info->turn_greater == NULL;
+	TlTurnWalk	walk;
+	TlPoint		point;
 	bool		any = false;
-	int			size = (int) Min(remaining(search) + 3, TL_FETCH);
-	int			passed = 0;
-	int			next = 0;
-	int			n = 0;
 
-	search->call = tl_shmem_next_serial();
-	while (remaining(search) > 0)
+	search->stopped = false;
+	begin_walk(&walk, search, find);
+	while (remaining(search) > 0 && !search->stopped && fetch_more(&walk))
 	{
+		TlTurnRow  *rows = walk.rows + walk.next;
+		int			n = walk.n - walk.next;
 		int			done;
 
-		if (next == n)
-		{
-			if (fetched)
-			{
-				SPI_freetuptable(fetched);
-				pfree(rows);
-			}
-			n = fetch(search, portal, size, &rows);
-			fetched = SPI_tuptable;
-			next = 0;
-			if (n == 0)
-				break;
-			size = Min(size * 2, TL_FETCH);
-		}
-		tl_job_reserve_turns(n - next);
-		done = tl_turn_take(info, rows + next, n - next, remaining(search),
-							search->call, search->use_position);
-		note_taken(search, rows + next, done);
+		tl_job_reserve_turns(n);
+		done = tl_turn_take(info, rows, n, remaining(search), search->call,
+							search->use_position);
+		note_taken(search, rows, done);
 		if (done == 0)
 		{
-			tl_turn_make_room(info, n - next);
+			tl_turn_make_room(info, n);
 			continue;
 		}
-		*last = datumCopy(rows[next + done - 1].id, info->key.byval,
-						  info->key.len);
+		*last = datumCopy(rows[done - 1].id, info->key.byval, info->key.len);
 		any = true;
-		lock_taken(search, rows + next, done);
-		for (int i = 0; i < done; i++)
-			passed += !rows[next + i].taken;
-		next += done;
-
-		if (passed > TL_PASSED && !from_key_to_key && remaining(search) > 0)
+		lock_taken(search, rows, done);
+		count_passed(&walk, done);
+		if (search->in_steps && walk.passed > TL_PASSED)
 		{
-			SPI_cursor_close(portal);
-			portal = tl_turn_open_heads(info, remaining(search));
-			from_key_to_key = true;
-			search->call = tl_shmem_next_serial();
-			next = n;
+			/* one that is too long cannot be gone on from */
+			tl_point_set(&point, &info->key, *last);
+			search->stopped = point.known;
 		}
 	}
-	if (fetched)
-		SPI_freetuptable(fetched);
-	SPI_cursor_close(portal);
+	end_walk(&walk);
 	return any;
+}
+
+/*
+ * For those who wait
+ */
+
+static void
+init_search(TlTurnSearch *search, TlJobTableInfo *info, bool use_position)
+{
+	memset(search, 0, sizeof(TlTurnSearch));
+	search->info = info;
+	search->rows = palloc0(sizeof(TlJobRows));
+	search->batch = 1;
+	search->use_position = use_position;
+	search->sees_rows = !tl_job_row_security(info);
+	search->sees_all = search->sees_rows && !IsolationUsesXactSnapshot();
+}
+
+static bool
+any_free(TlJobTableInfo *info, const TlTurnRow *rows, int n)
+{
+	Datum	   *ids = palloc(sizeof(Datum) * (n + 1));
+	int			nids = 0;
+
+	for (int i = 0; i < n; i++)
+		if (rows[i].taken)
+			ids[nids++] = rows[i].id;
+	return nids > 0 && tl_turn_any_free(info, ids, nids);
+}
+
+bool
+tl_turn_is_ready(TlJobTableInfo *info, const TlJobFind *find,
+				 bool use_position)
+{
+	TlTurnSearch search;
+	TlTurnWalk	walk;
+	bool		found = false;
+
+	init_search(&search, info, use_position);
+	begin_walk(&walk, &search, find);
+	while (!found && fetch_more(&walk))
+	{
+		tl_turn_see(info, walk.rows, walk.n);
+		found = any_free(info, walk.rows, walk.n);
+		count_passed(&walk, walk.n);
+	}
+	end_walk(&walk);
+	return found;
+}
+
+bool
+tl_turn_is_offered(TlJobTableInfo *info)
+{
+	TlTurnSearch search;
+	TlTurnRow  *rows;
+	int			n;
+
+	init_search(&search, info, true);
+	(void) tl_turn_look_after(info, TL_LOOK_HARD);
+	n = tl_turn_offered(info, NULL, 0, 0, &rows, TL_FETCH);
+	if (n == 0)
+		return false;
+	n = find_heads(&search, rows, n);
+	for (int i = 0; i < n; i++)
+		rows[i].taken = true;
+	return any_free(info, rows, n);
 }

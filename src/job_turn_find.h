@@ -24,7 +24,9 @@ typedef struct TlTurnSearch
 	bool		use_position;	/* rows that are passed by may be left behind */
 	bool		sees_rows;		/* no row security */
 	bool		sees_all;		/* nor an old snapshot */
-	uint64		call;			/* serial number of a pass over rows */
+	bool		in_steps;		/* stop after many rows whose turn has not come */
+	bool		stopped;
+	uint64		call;			/* serial number: each turn is taken once */
 } TlTurnSearch;
 
 /*
@@ -35,11 +37,20 @@ extern void tl_turn_find_offered(TlTurnSearch *search, bool hard);
 
 /*
  * Go through the ready rows of a range in the table's order, until there are
- * enough.  *last is the id of the last one that was looked at; answers whether
+ * enough.  With "in_steps" it may stop before, so that the caller can let others
+ * know, and go on behind *last.  That is the id of the last one that was looked at; answers whether
  * there was any.
  */
 extern bool tl_turn_find_ready(TlTurnSearch *search, const TlJobFind *find,
 							   Datum *last);
+
+/*
+ * For those who wait for jobs: is there a row in this range that a claim could
+ * have, or one of those that tl_turn_find_offered finds?  Nothing is locked.
+ */
+extern bool tl_turn_is_ready(TlJobTableInfo *info, const TlJobFind *find,
+							 bool use_position);
+extern bool tl_turn_is_offered(TlJobTableInfo *info);
 
 /*
  * Statements (job_turn_sql.c).
@@ -59,10 +70,10 @@ extern void tl_turn_verify(TlJobTableInfo *info, const Datum *ids, int n,
 						   TlJobRows *rows);
 
 /*
- * Is any of these rows ready, and may be handed out by the state of its key?
- * None is locked.
+ * Is one of them such a row, by a snapshot of this moment, and free to be
+ * locked?
  */
-extern bool tl_turn_any_ready(TlJobTableInfo *info, const Datum *ids, int n);
+extern bool tl_turn_any_free(TlJobTableInfo *info, const Datum *ids, int n);
 
 /*
  * What is there of these keys?  Sets the id of the first row, and in claimed[]

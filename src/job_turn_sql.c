@@ -16,6 +16,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "job_look.h"
 #include "job_plan.h"
 #include "job_turn_find.h"
 #include "utils/array.h"
@@ -154,7 +155,7 @@ prepare_heads_of_all(TlJobTableInfo *info, TlJobPlan *plan)
 					 info->turn.name, info->order, info->alias);
 	tl_job_append_ready(&buf, info, 2);
 	appendStringInfo(&buf, " ORDER BY %s", info->order);
-	tl_plan_prepare(plan, buf.data, lengthof(types), types);
+	tl_plan_prepare_by_turn(info, plan, buf.data, lengthof(types), types);
 }
 
 Portal
@@ -189,7 +190,8 @@ prepare_verify(TlJobTableInfo *info, TlJobPlan *plan, bool locking)
 	if (locking)
 		tl_job_append_columns(&buf, info);
 	else
-		appendStringInfo(&buf, "SELECT %s", info->id.name);
+		appendStringInfo(&buf, "SELECT %s, %s.tableoid, %s.ctid",
+						 info->id.name, info->alias, info->alias);
 	appendStringInfo(&buf,
 					 " FROM %s, LATERAL (SELECT %s AS %s) AS %s"
 					 " WHERE %s %s ANY ($1) AND ",
@@ -206,7 +208,7 @@ prepare_verify(TlJobTableInfo *info, TlJobPlan *plan, bool locking)
 						 info->order,
 						 info->strong_lock ? "UPDATE" : "NO KEY UPDATE",
 						 info->alias);
-	tl_plan_prepare(plan, buf.data, lengthof(types), types);
+	tl_plan_prepare_by_turn(info, plan, buf.data, lengthof(types), types);
 }
 
 static ArrayType *
@@ -214,6 +216,47 @@ id_array(TlJobTableInfo *info, const Datum *ids, int n)
 {
 	return construct_array(unconstify(Datum *, ids), n, info->id.type,
 						   info->key.len, info->key.byval, info->key.align);
+}
+
+/* By a snapshot of this moment, without a lock. */
+static int
+verify_now(TlJobTableInfo *info, Datum *values, const char *nulls)
+{
+	TlJobPlan  *plan = &info->verify[false];
+
+	if (plan->plan == NULL)
+		prepare_verify(info, plan, false);
+	return (int) tl_plan_execute_latest(plan, values, nulls);
+}
+
+bool
+tl_turn_any_free(TlJobTableInfo *info, const Datum *ids, int n)
+{
+	Datum		values[2];
+	char		nulls[3] = "  ";
+	int			level = tl_job_begin_path(info);
+	SPITupleTable *result;
+	bool		found = false;
+
+	values[0] = PointerGetDatum(id_array(info, ids, n));
+	values[1] = present_time(info, &nulls[1]);
+	n = verify_now(info, values, nulls);
+	tl_job_end_path(level);
+	result = SPI_tuptable;
+	for (int i = 0; i < n && !found; i++)
+	{
+		bool		isnull;
+		Datum		relation = SPI_getbinval(result->vals[i], result->tupdesc,
+											 2, &isnull);
+		Datum		tid = SPI_getbinval(result->vals[i], result->tupdesc, 3,
+										&isnull);
+
+		found = !info->heap ||
+			tl_look_is_free(DatumGetObjectId(relation),
+							(ItemPointer) DatumGetPointer(tid));
+	}
+	SPI_freetuptable(result);
+	return found;
 }
 
 /*
@@ -224,13 +267,9 @@ id_array(TlJobTableInfo *info, const Datum *ids, int n)
 static ArrayType *
 verified_now(TlJobTableInfo *info, Datum *values, const char *nulls)
 {
-	TlJobPlan  *plan = &info->verify[false];
+	int			n = verify_now(info, values, nulls);
 	Datum	   *ids;
-	int			n;
 
-	if (plan->plan == NULL)
-		prepare_verify(info, plan, false);
-	n = tl_plan_execute_latest(plan, values, nulls);
 	ids = palloc(sizeof(Datum) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 	{
@@ -261,21 +300,6 @@ tl_turn_verify(TlJobTableInfo *info, const Datum *ids, int n, TlJobRows *rows)
 	tl_job_add_rows(info, rows);
 }
 
-bool
-tl_turn_any_ready(TlJobTableInfo *info, const Datum *ids, int n)
-{
-	Datum		values[2];
-	char		nulls[3] = "  ";
-	int			level = tl_job_begin_path(info);
-	ArrayType  *ready;
-
-	values[0] = PointerGetDatum(id_array(info, ids, n));
-	values[1] = present_time(info, &nulls[1]);
-	ready = verified_now(info, values, nulls);
-	tl_job_end_path(level);
-	return ArrayGetNItems(ARR_NDIM(ready), ARR_DIMS(ready)) > 0;
-}
-
 void
 tl_turn_heads(TlJobTableInfo *info, TlTurnRow *rows, int n, bool *claimed)
 {
@@ -295,7 +319,8 @@ tl_turn_heads(TlJobTableInfo *info, TlTurnRow *rows, int n, bool *claimed)
 		append_claimed(&buf, info);
 		appendStringInfo(&buf, " FROM pg_catalog.unnest($1) AS %s (%s)",
 						 info->turn_alias, column_alias(info));
-		tl_plan_prepare(plan, buf.data, 1, &info->turn_array_type);
+		tl_plan_prepare_by_turn(info, plan, buf.data, 1,
+								&info->turn_array_type);
 	}
 	for (int i = 0; i < n; i++)
 		turns[i] = rows[i].value;

@@ -31,6 +31,7 @@
 #include "storage/latch.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 /* How often to look for what nobody tells; and where the trigger tells most. */
@@ -69,6 +70,8 @@ static Oid	own_update = InvalidOid;
 
 static void abandon(void);
 static void on_xact(XactEvent event, void *arg);
+static void on_release(ResourceReleasePhase phase, bool isCommit,
+					   bool isTopLevel, void *arg);
 static void on_subxact(SubXactEvent event, SubTransactionId mySubid,
 					   SubTransactionId parentSubid, void *arg);
 static void on_session_exit(int code, Datum arg);
@@ -87,6 +90,7 @@ tl_job_wait_attach(void)
 	/* while shared memory can be used */
 	before_shmem_exit(on_session_exit, 0);
 	RegisterXactCallback(on_xact, NULL);
+	RegisterResourceReleaseCallback(on_release, NULL);
 	RegisterSubXactCallback(on_subxact, NULL);
 	attached = true;
 }
@@ -424,9 +428,6 @@ on_xact(XactEvent event, void *arg)
 {
 	switch (event)
 	{
-		case XACT_EVENT_COMMIT:
-			end_transaction(true);
-			break;
 		case XACT_EVENT_ABORT:
 			abandon();
 			end_transaction(false);
@@ -438,6 +439,19 @@ on_xact(XactEvent event, void *arg)
 		default:
 			break;
 	}
+}
+
+/*
+ * At commit, others are to be woken when they can not only see what was done
+ * but also hear of changed settings, which is a little later.
+ */
+static void
+on_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
+		   void *arg)
+{
+	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && isCommit && isTopLevel &&
+		nnotes > 0)
+		end_transaction(true);
 }
 
 static void

@@ -50,21 +50,13 @@ typedef struct TlJobOpen
 	bool		got_rows;		/* it was handed some */
 } TlJobOpen;
 
-/* A turn that was taken or set free; in the order in which that happened. */
-typedef struct TlTurnNote
-{
-	Oid			relation;
-	SubTransactionId subid;
-	bool		freed;
-	uint64		hash;			/* 0: given up */
-} TlTurnNote;
-
 /*
  * So many of the last ones a claim looks at to see which it has set free
  * itself; others have to wait for the commit.
  */
 #define TL_FREED_TURNS	1000
 
+/* In the order in which things happened. */
 static TlTurnNote *turns = NULL;
 static int	nturns = 0;
 static int	turns_allocated = 0;
@@ -349,37 +341,21 @@ has_turn(Oid relation, uint64 hash)
 	return false;
 }
 
-/*
- * In the order in which things happened: a job may have been claimed and then
- * finished, or finished and the next one of its key claimed.
- */
 static void
 end_turns(TlTurnEnd end)
 {
 	int			n = nturns;
-	Oid			wake = InvalidOid;
+	int			from = 0;
 
 	nturns = 0;
-	for (int i = 0; i < n; i++)
-	{
-		TlTurnNote *note = &turns[i];
-
-		if (note->hash == 0)
-			continue;
-		if (!note->freed)
-			tl_turn_end(note->relation, note->hash, end);
-		else if (end == TL_TURN_COMMITTED)
-			tl_turn_freed(note->relation, note->hash);
-		/* a job of that key may be ready now; behind one that is claimed none is */
-		if (end != TL_TURN_ABORTED &&
-			!(end == TL_TURN_COMMITTED && note->freed))
-			continue;
-		if (wake != note->relation && OidIsValid(wake))
-			tl_job_wake(wake);
-		wake = note->relation;
-	}
-	if (OidIsValid(wake))
-		tl_job_wake(wake);
+	for (int i = 1; i <= n; i++)
+		if (i == n || turns[i].relation != turns[from].relation)
+		{
+			/* a job of those keys may be ready now */
+			if (tl_turn_end(&turns[from], i - from, end))
+				tl_job_wake(turns[from].relation);
+			from = i;
+		}
 }
 
 static void
@@ -393,7 +369,7 @@ abort_turns(SubTransactionId subid)
 	for (int i = nturns; i < n; i++)
 		if (turns[i].hash != 0 && !turns[i].freed &&
 			!has_turn(turns[i].relation, turns[i].hash))
-			tl_turn_end(turns[i].relation, turns[i].hash, TL_TURN_ABORTED);
+			(void) tl_turn_end(&turns[i], 1, TL_TURN_ABORTED);
 }
 
 static void

@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "job_plan.h"
 #include "job_position.h"
 #include "job_worker.h"
 #include "jobs.h"
@@ -18,4 +19,5 @@ tl_jobs_init(void)
 {
 	tl_position_init();
 	tl_worker_init();
+	tl_plan_init();
 }
