@@ -99,6 +99,11 @@ my @W = map { session($node, app => "w$_") } 0 .. 49;
 	$p->query("CREATE FUNCTION looked(herd) RETURNS boolean LANGUAGE sql VOLATILE
 		AS 'SELECT nextval(''public.looks'') > 0'");
 	$p->query("SELECT job_table_set('herd', ready_when => 'public.looked(job)')");
+	# the first job is locked for a while, so that all who look see it
+	$p->query("CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS
+		'BEGIN PERFORM pg_sleep(0.5); RETURN new; END'");
+	$p->query('CREATE TRIGGER dawdle BEFORE UPDATE ON herd FOR EACH ROW
+		WHEN (old.id = 1) EXECUTE FUNCTION dawdle()');
 	wait_for_jobs('herd', @W);
 	$p->query('INSERT INTO herd VALUES (1)');
 	my @who;
@@ -183,14 +188,31 @@ my @W = map { session($node, app => "w$_") } 0 .. 49;
 	$p->query("CREATE TRIGGER follow AFTER UPDATE ON chain FOR EACH ROW
 		WHEN (new.id = 3 AND new.status = '1') EXECUTE FUNCTION follow()");
 	$p->query("SELECT id FROM claim_jobs(NULL::chain, 'p', 2)");
+
+	# a ready job that somebody has locked is seen by all who look
+	$p->query("INSERT INTO chain VALUES (9, '0')");
+	$W[2]->query('BEGIN');
+	$W[2]->query('SELECT id FROM chain WHERE id = 9 FOR UPDATE');
+	$p->query("CREATE FUNCTION looked(chain) RETURNS boolean LANGUAGE sql VOLATILE
+		AS 'SELECT nextval(''public.looks'') > 0'");
+	$p->query("SELECT job_table_set('chain', ready_when => 'public.looked(job)')");
+	$p->query("INSERT INTO chain SELECT generate_series(11, 30), '2', 'p'");
 	wait_for_jobs('chain', $W[0]);
 	$W[1]->send("CALL wait_jobs('other', '1 min')");
 	asleep('other', $W[1]);
-	$p->query("SELECT finish_jobs('chain', 'p', ARRAY[1])");
-	ok(asleep('chain', $W[0]), 'a finish wakes nobody');
+	my $looks = $p->one('SELECT last_value FROM looks');
+	for my $id (11 .. 30)
+	{
+		$p->query("SELECT finish_jobs('chain', 'p', ARRAY[$id])");
+		asleep('chain', $W[0]);
+	}
+	# by the clock perhaps, and that seldom
+	cmp_ok($p->one('SELECT last_value FROM looks') - $looks,
+		'<', 15, 'jobs that are finished wake nobody');
 	$p->query("SELECT finish_jobs('chain', 'p', ARRAY[3])");
 	is(got($W[0]), 2, 'a trigger on it makes a job of the same table ready');
 	is(got($W[1]), 't', 'and one of another');
+	$W[2]->query('ROLLBACK');
 }
 
 #
@@ -526,6 +548,33 @@ my @W = map { session($node, app => "w$_") } 0 .. 49;
 	$_->cancel for @W[ 0 .. 31 ];
 	$_->result for @W[ 0 .. 31 ];
 	ok(asleep('many'), 'nobody is left in the line');
+}
+
+#
+# The same with one worker, and nobody else whom the job could wake: it comes
+# at about the moment when the worker has looked and is about to sleep.
+#
+{
+	my $rounds = full_run() ? 10000 : 1500;
+	my $slowest = 0;
+	my $id = 0;
+
+	new_table('lone');
+	while ($id++ < $rounds && $slowest < $soon)
+	{
+		my $start = time;
+
+		$W[0]->send($id % 2 ? "CALL wait_jobs('lone', '15 s')" :
+			  "SELECT id FROM claim_jobs(NULL::lone, 'w', wait => '15 s')");
+		1 while time < $start + rand 0.001;
+		$p->query("INSERT INTO lone VALUES ($id)");
+		$W[0]->answer;
+		my $took = time - $start;
+		$slowest = $took if $took > $slowest;
+		$p->query("UPDATE lone SET status = '1'");
+	}
+	cmp_ok($slowest, '<', $soon, 'a single worker misses no job');
+	note(sprintf 'the slowest took %.3f s', $slowest);
 }
 
 #
