@@ -43,11 +43,16 @@ OBJS = \
 	src/jobfuncs.o \
 	src/jobs.o \
 	src/line.o \
+	src/page.o \
 	src/procedure.o \
+	src/promise.o \
+	src/record.o \
+	src/recover.o \
 	src/session.o \
 	src/several.o \
 	src/shmem.o \
 	src/sqlfuncs.o \
+	src/statefile.o \
 	src/stats.o \
 	src/token.o \
 	src/tokenlock.o \

@@ -25,6 +25,17 @@ COMMENT ON SEQUENCE tokenlock_fence IS
 
 SELECT pg_catalog.pg_extension_config_dump('tokenlock_fence', '');
 
+/*
+ * Its pages hold what leases outlive a crash by.  A dump does not carry them:
+ * nobody holds anything in a restored database.
+ */
+CREATE SEQUENCE tokenlock_lease AS bigint;
+
+REVOKE ALL ON SEQUENCE tokenlock_lease FROM PUBLIC;
+
+COMMENT ON SEQUENCE tokenlock_lease IS
+'leases that outlive a crash; maintained by the server, do not touch';
+
 --
 -- Tokens
 --
@@ -220,7 +231,8 @@ CREATE FUNCTION tokenlock_stats(
     OUT puts bigint,
     OUT breaks bigint,
     OUT entries bigint,
-    OUT memory bigint)
+    OUT memory bigint,
+    OUT grace_until timestamptz)
 RETURNS record
 LANGUAGE c VOLATILE PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'tokenlock_stats';

@@ -13,8 +13,10 @@
 
 #include "clock.h"
 #include "compat.h"
+#include "common/hashfn.h"
 #include "common/int.h"
 #include "datatype/timestamp.h"
+#include "storage/fd.h"
 
 /* Spans beyond this are endless: some 70,000 years, safe to add to any now. */
 #define TL_LONGEST_SPAN		(PG_INT64_MAX / 4)
@@ -30,6 +32,49 @@ tl_now(void)
 	if (clock_gettime(CLOCK_BOOTTIME, &ts) != 0)
 		elog(ERROR, "could not read the boot-time clock: %m");
 	return (TlTime) ts.tv_sec * USECS_PER_SEC + ts.tv_nsec / 1000;
+}
+
+/* Hash what is in a file; 0 when it cannot be read. */
+static uint64
+file_hash(const char *name)
+{
+	FILE	   *file = AllocateFile(name, "r");
+	char		content[256];
+	size_t		size;
+
+	if (!file)
+		return 0;
+	size = fread(content, 1, sizeof(content), file);
+	FreeFile(file);
+	return size == 0 ? 0 :
+		hash_bytes_extended((unsigned char *) content, (int) size, 0);
+}
+
+/*
+ * The number that the kernel draws at each boot; and, as a container may have
+ * an offset of its own to the machine's clock, that.
+ */
+uint64
+tl_boot(void)
+{
+	static uint64 boot = 0;
+	static bool known = false;
+
+	if (!known)
+	{
+		boot = file_hash("/proc/sys/kernel/random/boot_id");
+		if (boot != 0)
+			boot = hash_combine64(boot,
+								  file_hash("/proc/self/timens_offsets"));
+		known = true;
+	}
+	return boot;
+}
+
+bool
+tl_boot_is(uint64 boot)
+{
+	return boot != 0 && boot == tl_boot();
 }
 
 TlTime

@@ -28,6 +28,13 @@ extern TlTime tl_now(void);
  */
 extern TlTime tl_now_coarse(void);
 
+/*
+ * Tells this boot of the machine from others: points of our clock can be
+ * compared only with those of the same boot.  0 when it cannot be told.
+ */
+extern uint64 tl_boot(void);
+extern bool tl_boot_is(uint64 boot);
+
 /* now + span, or TL_NEVER when either has no end or the sum has none. */
 extern TlTime tl_time_add(TlTime now, TlTime span);
 

@@ -26,6 +26,8 @@
 #include "gate.h"
 #include "job_settings.h"
 #include "miscadmin.h"
+#include "promise.h"
+#include "record.h"
 #include "session.h"
 #include "shmem.h"
 #include "stats.h"
@@ -105,6 +107,11 @@ on_xact(XactEvent event, void *arg)
 		tl_stats_purge(dropped);
 		if (dropped != MyDatabaseId)
 			tl_database_purge(dropped);
+		else
+		{
+			tl_promise_forget();
+			tl_record_forget(tl_database());
+		}
 	}
 	/* nobody tells us how a prepared transaction ends: then the tokens stay */
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||

@@ -38,22 +38,17 @@
 
 #include <time.h>
 
-#include "access/genam.h"
 #include "access/generic_xlog.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xlog.h"
 #include "access/xloginsert.h"
-#include "catalog/pg_class.h"
-#include "commands/extension.h"
 #include "commands/sequence.h"
 #include "common/hashfn.h"
-#include "compat.h"
 #include "database.h"
 #include "fence.h"
-#include "miscadmin.h"
+#include "page.h"
 #include "storage/bufmgr.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 /* Bits of the counter below the epoch. */
@@ -68,7 +63,6 @@
 
 static void reserve(TlDatabase *database);
 static uint64 reserve_on_page(Relation sequence, uint64 *start);
-static int64 history_fingerprint(void);
 static uint64 seed(void);
 
 void
@@ -103,24 +97,14 @@ tl_fence_draw(void)
 static void
 reserve(TlDatabase *database)
 {
-	Oid			extension = get_extension_oid("tokenlock", false);
-	Oid			sequence;
 	Relation	relation;
 	uint64		start;
 	uint64		end;
 
-	sequence = get_relname_relid("tokenlock_fence",
-								 tl_extension_schema(extension));
-	if (!OidIsValid(sequence) || get_rel_relkind(sequence) != RELKIND_SEQUENCE)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("sequence \"tokenlock_fence\" of extension \"tokenlock\" is missing"),
-				 errhint("Drop and create the extension again.")));
-
 	/* Numbers may be in use that a new sequence knows nothing of. */
 	start = pg_atomic_read_u64(&database->fence_limit);
 
-	relation = relation_open(sequence, RowExclusiveLock);
+	relation = tl_page_open(TL_FENCE_SEQUENCE, RowExclusiveLock);
 	end = reserve_on_page(relation, &start);
 	relation_close(relation, RowExclusiveLock);
 
@@ -143,7 +127,7 @@ static uint64
 reserve_on_page(Relation sequence, uint64 *start)
 {
 	GenericXLogState *state = GenericXLogStart(sequence);
-	int64		history = history_fingerprint();
+	int64		history = tl_fence_history();
 	Buffer		buffer = ReadBuffer(sequence, 0);
 	XLogRecPtr	lsn;
 	Page		page;
@@ -175,12 +159,8 @@ reserve_on_page(Relation sequence, uint64 *start)
 	return *start + TL_FENCE_BLOCK;
 }
 
-/*
- * Tells this server's history from others: a promotion begins a new timeline,
- * and an initdb (also that of pg_upgrade) has a system identifier of its own.
- */
-static int64
-history_fingerprint(void)
+int64
+tl_fence_history(void)
 {
 	uint64		hash = hash_combine64(GetSystemIdentifier(),
 									  GetWALInsertionTimeLine());

@@ -26,4 +26,11 @@ extern void tl_fence_prepare(void);
  */
 extern uint64 tl_fence_draw(void);
 
+/*
+ * Tells this server's history from others: a promotion begins a new timeline,
+ * and an initdb (also that of pg_upgrade) has a system identifier of its own.
+ * Not during recovery.
+ */
+extern int64 tl_fence_history(void);
+
 #endif							/* TOKENLOCK_FENCE_H */

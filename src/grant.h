@@ -15,6 +15,27 @@
 #include "stats.h"
 #include "token.h"
 
+/* A lease outside of shared memory. */
+typedef struct TlLease
+{
+	uint64		fence;
+	TlTime		ttl;
+	TlTime		expires;
+	TlTime		acquired;
+	Oid			role;
+	int32		capacity;
+	int32		record;			/* as in TlHolder */
+	uint8		owner_len;
+	char		owner[TL_NAME_MAX];
+} TlLease;
+
+/*
+ * Copy one; and put it back, after a restart.  That locks its token itself,
+ * and answers false when there is no room.
+ */
+extern void tl_grant_copy(const TlHolder *holder, TlLease *lease);
+extern bool tl_grant_revive(const TlKey *key, const TlLease *lease);
+
 /*
  * The grant of this owner (if fence is not 0, only that very one), or NULL.
  * One that was put or has lapsed, and is still there only because it is
@@ -48,13 +69,23 @@ extern void tl_grant_look(TlToken *token, const TlRequest *request,
 /* Is a grant for this request to keep a hold lock? */
 extern bool tl_grant_keeps_lock(const TlRequest *request);
 
+/*
+ * What a restart of the lease with this ttl (0: the one it has) needs first.
+ */
+extern TlLack tl_grant_restart_lack(const TlHolder *holder, TlTime ttl,
+									TlLacks *lacks);
+
 /* Set the end of a grant to now + ttl.  Wakes the line if that is sooner. */
 extern void tl_grant_restart(TlToken *token, TlHolder *holder, TlTime ttl,
 							 TlGrant *grant);
 
+/* The same with an end that was decided before. */
+extern void tl_grant_set_end(TlToken *token, TlHolder *holder, TlTime ttl,
+							 TlTime expires, TlGrant *grant);
+
 /*
- * End a grant, by a put or a break: remove it or, if it is pinned, mark it.
- * Wakes the line.
+ * End a grant, by a put or a break: remove it or, if it is pinned or has a
+ * record, mark it.  Wakes the line.
  */
 extern void tl_grant_end(TlToken *token, TlHolder *holder, TlEvent how);
 
@@ -65,6 +96,18 @@ extern void tl_grant_set_hold(TlToken *token, TlHolder *holder,
 /* Keep a grant for a transaction that commits, and let go of it again. */
 extern void tl_grant_pin(TlHolder *holder);
 extern void tl_grant_unpin(TlToken *token, TlHolder *holder);
+
+/* Is this what is left of a lease, until its record is removed? */
+extern bool tl_grant_is_remnant(const TlHolder *holder);
+
+/*
+ * A pin or the mark of a write went: remove the grant if it is over and
+ * nothing keeps it.  Wakes the line.
+ */
+extern void tl_grant_settle(TlToken *token, TlHolder *holder);
+
+/* End a grant whatever keeps it, as its record goes with the sequence. */
+extern void tl_grant_purge(TlToken *token, TlHolder *holder);
 
 /* Remove what has lapsed; for token.c. */
 extern void tl_grant_remove_lapsed(TlToken *token);

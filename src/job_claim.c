@@ -398,7 +398,14 @@ find_rows(TlClaim *claim, const TlJobFind *find)
 	int			before = claim->rows.n;
 
 	if (has_turns(claim->info))
-		return tl_turn_find_ready(&claim->turns, find, &claim->last);
+	{
+		int64		pages = tl_job_pages_accessed();
+		bool		found = tl_turn_find_ready(&claim->turns, find,
+											   &claim->last);
+
+		claim->info->pages_read += tl_job_pages_accessed() - pages;
+		return found;
+	}
 	do
 		tl_job_find(claim->info, find, &claim->rows);
 	while (fail_used_up(claim, before) > 0);

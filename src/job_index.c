@@ -3,21 +3,21 @@
  * job_index.c
  *	  The index that a job table lacks.
  *
- * Four looks of a claim need an index to find what they look for without
+ * These looks of a claim need an index to find what they look for without
  * walking over what they do not:
  *
  *	by id	the rows of a list, and of a range; in a table whose order is that
  *			of the id and whose rows are due at once, ready ones as well, as
  *			there claimers start where the last one stopped
  *	ready	in all other tables: ready rows in the table's order
- *	owned	there, too, and where there is a key column: the rows of a worker, as
- *			those of one batch may have ids from everywhere
- *	turn	where there is a key column: whether a row of a key is claimed, and
- *			which of those that are ready is the first
+ *	owned	there, too: the rows of a worker, as those of one batch may have
+ *			ids from everywhere
+ *	turn	where jobs of one key take turns, the first ready row of a key, and
+ *			whether one is claimed: two looks
  *
- * The index that is proposed serves "ready" and "owned": status first, then
- * the order, and only rows that are ready or claimed, so that it stays small
- * however many jobs are done.  That for keys has the key in front.  Others that serve as well are recognised: those
+ * The index that is proposed serves for ready and owned: status first, then the
+ * order, and only rows that are ready or claimed, so that it stays small
+ * however many jobs are done.  Others that serve as well are recognised: those
  * in the opposite order, over all rows, or over one status alone.
  *
  * Locks: none of ours.
@@ -66,7 +66,8 @@ typedef enum TlIndexUse
 	TL_USE_ID,
 	TL_USE_READY,
 	TL_USE_OWNED,
-	TL_USE_TURN
+	TL_USE_TURN_READY,
+	TL_USE_TURN_CLAIMED
 } TlIndexUse;
 
 /* One table that has rows: the job table, or a partition of it. */
@@ -77,23 +78,23 @@ typedef struct TlIndexTable
 	AttrNumber	id;				/* numbers of the columns in it */
 	AttrNumber	status;
 	AttrNumber	sid;
-	AttrNumber	turn;
+	AttrNumber	turn;			/* 0 if there is none */
 
 	/* what is true of the rows that are looked for, as lists of clauses */
 	List	   *ready;
-	List	   *owned;
+	List	   *claimed;
 	List	   *done;			/* and of those that are to be left out */
 } TlIndexTable;
 
 static bool has_index(TlJobTableInfo *info, TlIndexUse use);
 static bool serves(TlIndexTable *table, Relation index, TlIndexUse use);
 static List *status_clauses(TlIndexTable *table, TlJobStatus status,
-							const char *more, bool due);
-static List *turn_clauses(TlIndexTable *table, TlJobStatus status);
+							const char *more);
 static bool is_first(TlIndexTable *table, Relation index, int at,
 					 AttrNumber attnum);
-static bool keeps_order(TlIndexTable *table, Relation index);
-static bool keeps_order_behind(TlIndexTable *table, Relation index, int at);
+static bool turn_and_status(TlIndexTable *table, Relation index);
+static bool keeps_order(TlIndexTable *table, Relation index,
+						AttrNumber same);
 static bool has_order(Oid type);
 static void append_index(StringInfo buf, TlJobTableInfo *info,
 						 TlIndexUse use);
@@ -103,22 +104,32 @@ tl_job_missing_index(TlJobTableInfo *info)
 {
 	int			level = tl_job_begin_path(info);
 	StringInfoData buf;
-	bool		turns = info->turn.attnum != InvalidAttrNumber;
-	bool		from_start = !info->keyed || info->row_security;
-	bool		owned = false;
+	bool		turns = info->turn.attnum != InvalidAttrNumber &&
+		has_order(info->turn.type) && has_order(info->status.type);
 
 	initStringInfo(&buf);
 	if (!OidIsValid(info->key_index) && !has_index(info, TL_USE_ID))
 		append_index(&buf, info, TL_USE_ID);
-	if (turns && info->turn_greater && has_order(info->status.type) &&
-		!has_index(info, TL_USE_TURN))
-		append_index(&buf, info, TL_USE_TURN);
-	if (from_start && !has_index(info, TL_USE_READY))
+	if (!info->keyed || info->row_security)
 	{
-		append_index(&buf, info, TL_USE_READY);
-		owned = has_order(info->status.type);
+		bool		ready = has_index(info, TL_USE_READY);
+
+		if (!ready)
+			append_index(&buf, info, TL_USE_READY);
+		/* that one serves for owned as well, and perhaps for turns */
+		if ((ready || !has_order(info->status.type)) &&
+			!has_index(info, TL_USE_OWNED))
+			append_index(&buf, info, TL_USE_OWNED);
+		if (!ready && info->order_columns[0].attnum == info->turn.attnum)
+			turns = false;
 	}
-	if ((from_start || turns) && !owned && !has_index(info, TL_USE_OWNED))
+	if (turns &&
+		!(has_index(info, TL_USE_TURN_READY) &&
+		  has_index(info, TL_USE_TURN_CLAIMED)))
+		append_index(&buf, info, TL_USE_TURN_READY);
+	/* a worker's rows lie far apart, where jobs of other keys are passed by */
+	if (info->turn.attnum != InvalidAttrNumber && info->keyed &&
+		!info->row_security && !has_index(info, TL_USE_OWNED))
 		append_index(&buf, info, TL_USE_OWNED);
 	tl_job_end_path(level);
 	return buf.len > 0 ? buf.data : NULL;
@@ -138,32 +149,28 @@ has_index(TlJobTableInfo *info, TlIndexUse use)
 		TlIndexTable table = {.info = info,.rel = rel,
 			.id = get_attnum(relation, info->id.raw_name),
 			.status = get_attnum(relation, info->status.raw_name),
-			.sid = get_attnum(relation, info->sid.raw_name),
-			.turn = info->turn.attnum == InvalidAttrNumber ? 0 :
-		get_attnum(relation, info->turn.raw_name)};
+		.sid = get_attnum(relation, info->sid.raw_name)};
 		List	   *indexes = RelationGetIndexList(rel);
 		ListCell   *cell;
 
-		if (use == TL_USE_READY)
+		if (info->turn.attnum != InvalidAttrNumber)
+			table.turn = get_attnum(relation, info->turn.raw_name);
+		if (use == TL_USE_READY || use == TL_USE_TURN_READY)
 		{
 			table.ready = status_clauses(&table, TL_JOB_READY,
-										 info->ready_when, true);
+										 info->ready_when);
 			table.done = status_clauses(&table, TL_JOB_DONE,
-										info->ready_when, true);
+										info->ready_when);
 		}
-		else if (use == TL_USE_TURN)
+		else if (use != TL_USE_ID)
 		{
-			table.ready = turn_clauses(&table, TL_JOB_READY);
-			table.owned = turn_clauses(&table, TL_JOB_CLAIMED);
-		}
-		else if (use == TL_USE_OWNED)
-		{
-			char	   *has_sid = psprintf("%s IS NOT NULL", info->sid.name);
+			char	   *has_sid = use == TL_USE_OWNED ?
+				psprintf("%s IS NOT NULL", info->sid.name) : NULL;
 
 			/* done rows keep their sid */
-			table.ready = status_clauses(&table, TL_JOB_READY, NULL, true);
-			table.owned = status_clauses(&table, TL_JOB_CLAIMED, has_sid, true);
-			table.done = status_clauses(&table, TL_JOB_DONE, has_sid, true);
+			table.ready = status_clauses(&table, TL_JOB_READY, NULL);
+			table.claimed = status_clauses(&table, TL_JOB_CLAIMED, has_sid);
+			table.done = status_clauses(&table, TL_JOB_DONE, has_sid);
 		}
 
 		found = false;
@@ -199,9 +206,19 @@ serves(TlIndexTable *table, Relation index, TlIndexUse use)
 		case TL_USE_READY:
 			return predicate_implied_by(predicate, table->ready, false) &&
 				(without_done || is_first(table, index, 0, table->status)) &&
-				keeps_order(table, index);
+				keeps_order(table, index, InvalidAttrNumber);
+		case TL_USE_TURN_READY:
+			return predicate_implied_by(predicate, table->ready, false) &&
+				(turn_and_status(table, index) ||
+				 (without_done && is_first(table, index, 0, table->turn))) &&
+				keeps_order(table, index, table->turn);
+		case TL_USE_TURN_CLAIMED:
+			return predicate_implied_by(predicate, table->claimed, false) &&
+				(turn_and_status(table, index) ||
+				 (without_done && is_first(table, index, 0, table->turn) &&
+				  !predicate_implied_by(predicate, table->ready, false)));
 		case TL_USE_OWNED:
-			if (!predicate_implied_by(predicate, table->owned, false))
+			if (!predicate_implied_by(predicate, table->claimed, false))
 				return false;
 			if (is_first(table, index, 0, table->status) ||
 				(without_done &&
@@ -209,12 +226,6 @@ serves(TlIndexTable *table, Relation index, TlIndexUse use)
 				return true;
 			return is_first(table, index, 0, table->sid) &&
 				(without_done || is_first(table, index, 1, table->status));
-		case TL_USE_TURN:
-			return predicate_implied_by(predicate, table->ready, false) &&
-				predicate_implied_by(predicate, table->owned, false) &&
-				is_first(table, index, 0, table->turn) &&
-				is_first(table, index, 1, table->status) &&
-				keeps_order_behind(table, index, 2);
 	}
 	return false;
 }
@@ -234,8 +245,7 @@ has_sublink(Node *node, void *context)
  * form in which the planner compares it with indexes' predicates.
  */
 static List *
-status_clauses(TlIndexTable *table, TlJobStatus status, const char *more,
-			   bool due)
+status_clauses(TlIndexTable *table, TlJobStatus status, const char *more)
 {
 	TlJobTableInfo *info = table->info;
 	ParseState *pstate = make_parsestate(NULL);
@@ -252,8 +262,7 @@ status_clauses(TlIndexTable *table, TlJobStatus status, const char *more,
 					 info->literals[status]);
 	if (more)
 		appendStringInfo(&buf, " AND %s", more);
-	if (due && info->run_at.attnum != InvalidAttrNumber &&
-		!info->run_at_may_be_null)
+	if (info->run_at.attnum != InvalidAttrNumber && !info->run_at_may_be_null)
 		appendStringInfo(&buf, " AND %s IS NOT NULL", info->run_at.name);
 	raw = tl_job_parse_expression(buf.data);
 
@@ -267,19 +276,6 @@ status_clauses(TlIndexTable *table, TlJobStatus status, const char *more,
 	clause = (Node *) canonicalize_qual((Expr *) clause, false);
 	free_parsestate(pstate);
 	return make_ands_implicit((Expr *) clause);
-}
-
-/* Of rows of one key; not of those that are due, as all count. */
-static List *
-turn_clauses(TlIndexTable *table, TlJobStatus status)
-{
-	TlJobTableInfo *info = table->info;
-	char	   *has_key = psprintf("%s IS NOT NULL", info->turn.name);
-
-	return status_clauses(table, status, status == TL_JOB_READY &&
-						  info->ready_when ?
-						  psprintf("%s AND %s", has_key, info->ready_when) :
-						  has_key, false);
 }
 
 /* Has the index this column at that place, in the order of its type? */
@@ -297,17 +293,27 @@ is_first(TlIndexTable *table, Relation index, int at, AttrNumber attnum)
 		index->rd_indcollation[at] == attribute->attcollation;
 }
 
+/* Does it begin with these two, in whichever order? */
+static bool
+turn_and_status(TlIndexTable *table, Relation index)
+{
+	bool		swapped = is_first(table, index, 0, table->status);
+
+	return is_first(table, index, swapped, table->turn) &&
+		is_first(table, index, !swapped, table->status);
+}
+
 /*
- * Does it have ready rows in the table's order, forwards or backwards?  What
- * stands in front is the same for all.
+ * Does it have rows of one status in the table's order, forwards or backwards?
+ * There may be another column that is the same in all of them.
  */
 static bool
-keeps_order_behind(TlIndexTable *table, Relation index, int at)
+keeps_order(TlIndexTable *table, Relation index, AttrNumber same)
 {
 	TlJobTableInfo *info = table->info;
 	bool		forwards = true;
 	bool		backwards = true;
-	bool		of_turn = at > 0;
+	int			at = 0;
 
 	for (int i = 0; i < info->norder; i++)
 	{
@@ -316,14 +322,14 @@ keeps_order_behind(TlIndexTable *table, Relation index, int at)
 		bool		same_way;
 		bool		same_nulls;
 
-		/* among ready rows the status is always the same */
-		if (order->attnum == info->status.attnum ||
-			(of_turn && order->attnum == info->turn.attnum))
-			continue;
-		if (!of_turn && is_first(table, index, at, table->status))
-			at++;
 		attnum = get_attnum(RelationGetRelid(table->rel),
 							get_attname(info->relation, order->attnum, false));
+		if (attnum == table->status || attnum == same)
+			continue;
+		while (is_first(table, index, at, table->status) ||
+			   (same != InvalidAttrNumber &&
+				is_first(table, index, at, same)))
+			at++;
 		if (!is_first(table, index, at, attnum))
 			return false;
 		same_way = order->desc ==
@@ -335,12 +341,6 @@ keeps_order_behind(TlIndexTable *table, Relation index, int at)
 		at++;
 	}
 	return forwards || backwards;
-}
-
-static bool
-keeps_order(TlIndexTable *table, Relation index)
-{
-	return keeps_order_behind(table, index, 0);
 }
 
 /*
@@ -370,8 +370,7 @@ append_order(StringInfo buf, int *n, TlJobTableInfo *info, AttrNumber same)
 	{
 		TlJobOrder *order = &info->order_columns[i];
 
-		if (order->attnum == info->status.attnum ||
-			order->attnum == same)
+		if (order->attnum == info->status.attnum || order->attnum == same)
 			continue;
 		append_column(buf, n, get_attname(info->relation, order->attnum,
 										  false));
@@ -420,7 +419,7 @@ static void
 append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 {
 	StringInfoData buf;
-	bool		both = use == TL_USE_TURN ||
+	bool		both = use >= TL_USE_TURN_READY ||
 		(use == TL_USE_READY && has_order(info->status.type));
 	int			n = 0;
 
@@ -447,7 +446,8 @@ append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 				append_column(&buf, &n, info->sid.raw_name);
 			append_order(&buf, &n, info, info->sid.attnum);
 			break;
-		case TL_USE_TURN:
+		case TL_USE_TURN_READY:
+		case TL_USE_TURN_CLAIMED:
 			append_column(&buf, &n, info->turn.raw_name);
 			append_column(&buf, &n, info->status.raw_name);
 			append_order(&buf, &n, info, info->turn.attnum);
@@ -458,7 +458,7 @@ append_index(StringInfo all, TlJobTableInfo *info, TlIndexUse use)
 		return;
 	if (use != TL_USE_ID)
 		appendStringInfoString(&buf, " WHERE ");
-	if (use == TL_USE_READY || use == TL_USE_TURN)
+	if (use == TL_USE_READY || both)
 		append_status(&buf, info, TL_JOB_READY);
 	if (both)
 		appendStringInfoString(&buf, " OR ");

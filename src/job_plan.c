@@ -223,13 +223,8 @@ uint64
 tl_plan_execute(TlJobPlan *plan, Datum *values, const char *nulls, int expected)
 {
 	int			level = begin_execution(plan);
-	int			code;
+	int			code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
 
-	if (expected != SPI_OK_SELECT)
-		tl_job_wake_begin_own();
-	code = SPI_execute_plan(plan->plan, values, nulls, false, 0);
-	if (expected != SPI_OK_SELECT)
-		tl_job_wake_end_own();
 	end_execution(level);
 	if (code != expected)
 		elog(ERROR, "a statement on jobs failed: %s",

@@ -28,6 +28,7 @@
 #include "job_plan.h"
 #include "job_table.h"
 #include "job_turn.h"
+#include "job_wait.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -35,7 +36,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-static int64 pages_accessed(void);
 static void append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param);
 static void append_used_up(StringInfo buf, TlJobTableInfo *info);
 static Oid	append_listed(StringInfo buf, TlJobTableInfo *info);
@@ -47,9 +47,8 @@ static TlJobListPlan *list_plan(TlJobTableInfo *info, Oid array_type);
  * Finding
  */
 
-/* How many pages of buffers this backend has looked into so far. */
-static int64
-pages_accessed(void)
+int64
+tl_job_pages_accessed(void)
 {
 	return pgBufferUsage.shared_blks_hit + pgBufferUsage.shared_blks_read +
 		pgBufferUsage.local_blks_hit + pgBufferUsage.local_blks_read;
@@ -99,7 +98,7 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 	Datum		values[5];
 	char		nulls[6] = "     ";
 	int			before = rows->n;
-	int64		pages = pages_accessed();
+	int64		pages = tl_job_pages_accessed();
 	int			level = find->owned ? 0 : tl_job_begin_path(info);
 
 	if (plan->plan == NULL)
@@ -124,7 +123,7 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 		nulls[4] = 'n';
 	tl_plan_execute_lock(info, plan, values, nulls);
 	tl_job_end_path(level);
-	info->pages_read += pages_accessed() - pages;
+	info->pages_read += tl_job_pages_accessed() - pages;
 	tl_job_add_rows(info, rows);
 	return rows->n - before;
 }
@@ -148,7 +147,7 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 {
 	bool		bounded = range && tl_range_known(range);
 	TlJobPlan  *plan = &info->count[bounded];
-	int64		pages = pages_accessed();
+	int64		pages = tl_job_pages_accessed();
 	Datum		values[3];
 	bool		isnull;
 	int64		n;
@@ -175,7 +174,7 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 		values[2] = tl_point_value(&range->hi, &info->key);
 	}
 	tl_plan_execute(plan, values, NULL, SPI_OK_SELECT);
-	info->pages_read += pages_accessed() - pages;
+	info->pages_read += tl_job_pages_accessed() - pages;
 	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
 									SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_freetuptable(SPI_tuptable);
@@ -217,6 +216,19 @@ tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from, int to)
 /*
  * Changing
  */
+
+/* Execute an UPDATE, which is no news for those who wait for jobs. */
+static uint64
+execute_update(TlJobTableInfo *info, TlJobPlan *plan, Datum *values,
+			   const char *nulls, int expected)
+{
+	uint64		n;
+
+	tl_job_wake_begin_own(info->relation);
+	n = tl_plan_execute(plan, values, nulls, expected);
+	tl_job_wake_end_own();
+	return n;
+}
 
 /* Begin an UPDATE with the new status; more columns are to follow. */
 static void
@@ -437,13 +449,14 @@ tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
 		prepare_set(info, plan, change);
 	values[0] = row_array(info, rows);
 	values[1] = sid;
-	n = tl_plan_execute(plan, values, NULL,
-				change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
-				SPI_OK_UPDATE);
+	n = execute_update(info, plan, values, NULL,
+					   change == TL_CHANGE_CLAIM ? SPI_OK_UPDATE_RETURNING :
+					   SPI_OK_UPDATE);
 	check_changed(info, rows, n);
 	return change == TL_CHANGE_CLAIM ? collect_changed(info, rows, changed) :
 		(int64) n;
 }
+
 /*
  * When a job that has failed is due again: after 5 s, twice as long with each
  * attempt, at most an hour.  More than ten times twice is more than that.
@@ -533,7 +546,7 @@ tl_job_fail(TlJobTableInfo *info, const TlJobFailure *failure,
 	if (failure->retry_in)
 		values[2] = DirectFunctionCall2(timestamptz_pl_interval, values[2],
 										IntervalPGetDatum(failure->retry_in));
-	n = tl_plan_execute(plan, values, nulls, SPI_OK_UPDATE);
+	n = execute_update(info, plan, values, nulls, SPI_OK_UPDATE);
 	check_changed(info, rows, n);
 	return n;
 }
@@ -608,9 +621,9 @@ tl_job_finish(TlJobTableInfo *info, Datum sid, Datum ids, Oid array_type,
 	{
 		Datum		values[2] = {ids, sid};
 
-		n = tl_plan_execute(&list->finish, values, NULL,
-							with_turns ? SPI_OK_UPDATE_RETURNING :
-							SPI_OK_UPDATE);
+		n = execute_update(info, &list->finish, values, NULL,
+						   with_turns ? SPI_OK_UPDATE_RETURNING :
+						   SPI_OK_UPDATE);
 		if (with_turns && n > 0)
 		{
 			*turns = palloc(sizeof(uint64) * n);

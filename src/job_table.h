@@ -262,6 +262,9 @@ typedef struct TlJobFind
 								 * waited for */
 } TlJobFind;
 
+/* How many pages this backend has looked into so far. */
+extern int64 tl_job_pages_accessed(void);
+
 /* Lock such rows, append them to *rows, and return how many they were. */
 extern int64 tl_job_find(TlJobTableInfo *info, const TlJobFind *find,
 						 TlJobRows *rows);

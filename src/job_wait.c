@@ -31,6 +31,7 @@
 #include "storage/latch.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 /* How often to look for what nobody tells; and where the trigger tells most. */
@@ -64,12 +65,13 @@ static TlWakeNote *notes = NULL;
 static int	nnotes = 0;
 static int	notes_allocated = 0;
 
-/* The statement under way is ours; how often it has fired the trigger. */
-static bool own_statement = false;
-static int	own_fired;
+/* The table that a statement of ours updates, which has yet to fire the trigger. */
+static Oid	own_update = InvalidOid;
 
 static void abandon(void);
 static void on_xact(XactEvent event, void *arg);
+static void on_release(ResourceReleasePhase phase, bool isCommit,
+					   bool isTopLevel, void *arg);
 static void on_subxact(SubXactEvent event, SubTransactionId mySubid,
 					   SubTransactionId parentSubid, void *arg);
 static void on_session_exit(int code, Datum arg);
@@ -88,6 +90,7 @@ tl_job_wait_attach(void)
 	/* while shared memory can be used */
 	before_shmem_exit(on_session_exit, 0);
 	RegisterXactCallback(on_xact, NULL);
+	RegisterResourceReleaseCallback(on_release, NULL);
 	RegisterSubXactCallback(on_subxact, NULL);
 	attached = true;
 }
@@ -169,26 +172,28 @@ tl_job_wake_database(void)
 }
 
 void
-tl_job_wake_begin_own(void)
+tl_job_wake_begin_own(Oid relation)
 {
-	own_statement = true;
-	own_fired = 0;
+	own_update = relation;
 }
 
 void
 tl_job_wake_end_own(void)
 {
-	own_statement = false;
+	own_update = InvalidOid;
 }
 
 /*
- * A statement of ours fires the trigger once.  If it fires more often, then
+ * A statement of ours fires the trigger once.  If it is fired more often, then
  * triggers of the application have changed jobs, too.
  */
 bool
-tl_job_wake_is_own(void)
+tl_job_wake_is_own(Oid relation)
 {
-	return own_statement && own_fired++ == 0;
+	if (relation != own_update)
+		return false;
+	own_update = InvalidOid;
+	return true;
 }
 
 /*
@@ -208,7 +213,11 @@ tl_job_wait_join(TlJobTableInfo *info)
 	TlJobTable *table;
 
 	tl_job_wait_attach();
-	Assert(!in_line);
+	if (in_line)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot wait for jobs while this session waits for jobs already"),
+				 errhint("A trigger or function that a waiting claim runs cannot wait itself: have it claim without a wait.")));
 	learn(info);
 	table = tl_position_enter(info);
 	tl_job_line_add(&table->line);
@@ -407,7 +416,7 @@ end_transaction(bool committed)
 		if (notes[i].committed == committed)
 			tl_job_wake(notes[i].relation);
 	nnotes = 0;
-	own_statement = false;
+	own_update = InvalidOid;
 }
 
 /*
@@ -419,9 +428,6 @@ on_xact(XactEvent event, void *arg)
 {
 	switch (event)
 	{
-		case XACT_EVENT_COMMIT:
-			end_transaction(true);
-			break;
 		case XACT_EVENT_ABORT:
 			abandon();
 			end_transaction(false);
@@ -433,6 +439,19 @@ on_xact(XactEvent event, void *arg)
 		default:
 			break;
 	}
+}
+
+/*
+ * At commit, others are to be woken when they can not only see what was done
+ * but also hear of changed settings, which is a little later.
+ */
+static void
+on_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
+		   void *arg)
+{
+	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && isCommit && isTopLevel &&
+		nnotes > 0)
+		end_transaction(true);
 }
 
 static void
@@ -469,7 +488,7 @@ abort_subtransaction(SubTransactionId subid)
 	nnotes = kept;
 	if (in_line && line_subid == subid)
 		abandon();
-	own_statement = false;
+	own_update = InvalidOid;
 }
 
 static void

@@ -35,11 +35,11 @@ extern void tl_job_wake_database(void);
  * Statements of our own that change jobs are no news for those who wait.  To
  * be called before such a statement and after it.  An error ends it, too.
  */
-extern void tl_job_wake_begin_own(void);
+extern void tl_job_wake_begin_own(Oid relation);
 extern void tl_job_wake_end_own(void);
 
-/* Was a statement that has fired the trigger our own? */
-extern bool tl_job_wake_is_own(void);
+/* Is it our own statement whose update of this table has fired the trigger? */
+extern bool tl_job_wake_is_own(Oid relation);
 
 /*
  * Waiting.  Join the line, look at the table with a snapshot of after that,

@@ -46,6 +46,7 @@ Datum
 tokenlock_job_wake(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	Oid			relation;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
@@ -53,8 +54,11 @@ tokenlock_job_wake(PG_FUNCTION_ARGS)
 				 errmsg("function \"%s\" must be called as a trigger",
 						TL_WAKE_FUNCTION),
 				 errhint("Use job_table_set(..., wake => true).")));
-	if (tl_shmem_is_there() && !tl_job_wake_is_own())
-		tl_job_wake_at_commit(RelationGetRelid(trigger->tg_relation));
+	relation = RelationGetRelid(trigger->tg_relation);
+	if (tl_shmem_is_there() &&
+		!(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) &&
+		  tl_job_wake_is_own(relation)))
+		tl_job_wake_at_commit(relation);
 	return PointerGetDatum(NULL);
 }
 

@@ -502,6 +502,26 @@ tl_worker_rest(const TlKey *key)
 }
 
 void
+tl_worker_revive(const TlWorker *saved)
+{
+	TlWorker   *worker;
+	bool		found;
+
+	if (!tl_shmem_has_room(TL_TABLE_WORKERS))
+		return;
+	worker = dshash_find_or_insert(workers_table(), &saved->key, &found);
+	if (!found)
+		tl_shmem_count_entry(TL_TABLE_WORKERS, 1);
+	*worker = *saved;
+	worker->open = 0;
+	worker->inexact = true;
+	worker->changed = tl_now();
+	tl_range_forget(&worker->range);
+	memset(&worker->got, 0, sizeof(worker->got));
+	unlock(worker);
+}
+
+void
 tl_worker_visit(TlWorkerVisitor visit, void *arg)
 {
 	TlTime		now = tl_now();

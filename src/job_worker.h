@@ -174,6 +174,12 @@ extern bool tl_worker_is_dead(const TlKey *key, TlWorkerState *state);
 /* All that can be got of a dead worker was locked by others: let it rest. */
 extern void tl_worker_rest(const TlKey *key);
 
+/*
+ * Put back a worker that was copied before a restart, if there is room.  Its
+ * rows are looked for in all of the table, as nothing is known of that now.
+ */
+extern void tl_worker_revive(const TlWorker *saved);
+
 /* Call a function with each worker of this database, locked to be read. */
 typedef void (*TlWorkerVisitor) (const TlWorker *worker, bool live, void *arg);
 extern void tl_worker_visit(TlWorkerVisitor visit, void *arg);

@@ -45,12 +45,10 @@ is_owner(const TlWaiter *waiter, const TlOwner *owner)
 		memcmp(waiter->owner, owner->name, owner->len) == 0;
 }
 
-TlWaiter *
-tl_line_add(TlToken *token, const TlRequest *request, TlStanding standing,
-			TlTime deadline)
+/* Put a waiter's record at the end of the line. */
+static void
+append(TlToken *token, dsa_pointer record)
 {
-	const TlOwner *owner = &request->owner;
-	dsa_pointer record = tl_token_take_record(owner->len);
 	TlWaiter   *waiter = tl_waiter_at(record);
 	TlWaiter   *last = NULL;
 
@@ -59,16 +57,6 @@ tl_line_add(TlToken *token, const TlRequest *request, TlStanding standing,
 
 	waiter->next = InvalidDsaPointer;
 	waiter->ticket = last ? last->ticket + 1 : 1;
-	waiter->since = tl_token_now();
-	waiter->deadline = deadline;
-	waiter->role = owner->role;
-	waiter->procno = standing == TL_STANDING_PLACE ? -1 : owner->procno;
-	waiter->pid = owner->pid;
-	waiter->standing = standing;
-	waiter->kicked = false;
-	waiter->owner_len = owner->len;
-	memcpy(waiter->owner, owner->name, owner->len);
-
 	if (last)
 		last->next = record;
 	else
@@ -78,9 +66,64 @@ tl_line_add(TlToken *token, const TlRequest *request, TlStanding standing,
 		token->nsleepers++;
 	if (token->queue_serial == 0)
 		token->queue_serial = tl_shmem_next_serial();
-	if (standing == TL_STANDING_PLACE)
-		tl_shmem_expiry_note(deadline);
+	if (waiter->standing == TL_STANDING_PLACE)
+		tl_shmem_expiry_note(waiter->deadline);
+}
+
+TlWaiter *
+tl_line_add(TlToken *token, const TlRequest *request, TlStanding standing,
+			TlTime deadline)
+{
+	const TlOwner *owner = &request->owner;
+	dsa_pointer record = tl_token_take_record(owner->len);
+	TlWaiter   *waiter = tl_waiter_at(record);
+
+	waiter->since = tl_token_now();
+	waiter->deadline = deadline;
+	waiter->role = owner->role;
+	waiter->procno = standing == TL_STANDING_PLACE ? -1 : owner->procno;
+	waiter->pid = owner->pid;
+	waiter->standing = standing;
+	waiter->kicked = false;
+	waiter->owner_len = owner->len;
+	memcpy(waiter->owner, owner->name, owner->len);
+	append(token, record);
 	return waiter;
+}
+
+void
+tl_line_copy_place(const TlWaiter *waiter, TlPlace *place)
+{
+	place->since = waiter->since;
+	place->deadline = waiter->deadline;
+	place->role = waiter->role;
+	place->owner_len = waiter->owner_len;
+	memcpy(place->owner, waiter->owner, waiter->owner_len);
+}
+
+void
+tl_line_revive(const TlKey *key, const TlPlace *place)
+{
+	TlToken    *token;
+	TlWaiter   *waiter;
+	dsa_pointer record;
+
+	if (!tl_token_prepare(place->owner_len, false) ||
+		!tl_shmem_has_room(TL_TABLE_TOKENS))
+		return;
+	token = tl_token_lock(key, true);
+	record = tl_token_take_record(place->owner_len);
+	waiter = tl_waiter_at(record);
+	memset(waiter, 0, offsetof(TlWaiter, owner));
+	waiter->since = place->since;
+	waiter->deadline = place->deadline;
+	waiter->role = place->role;
+	waiter->procno = -1;
+	waiter->standing = TL_STANDING_PLACE;
+	waiter->owner_len = place->owner_len;
+	memcpy(waiter->owner, place->owner, place->owner_len);
+	append(token, record);
+	tl_token_unlock(token);
 }
 
 void

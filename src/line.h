@@ -14,6 +14,23 @@
 
 #include "token.h"
 
+/* A place outside of shared memory. */
+typedef struct TlPlace
+{
+	TlTime		since;
+	TlTime		deadline;
+	Oid			role;
+	uint8		owner_len;
+	char		owner[TL_NAME_MAX];
+} TlPlace;
+
+/*
+ * Copy one; and put it at the end of the line, after a restart, if there is
+ * room.  That locks the token itself.
+ */
+extern void tl_line_copy_place(const TlWaiter *waiter, TlPlace *place);
+extern void tl_line_revive(const TlKey *key, const TlPlace *place);
+
 /* Add to the line, or remove from it. */
 extern TlWaiter *tl_line_add(TlToken *token, const TlRequest *request,
 							 TlStanding standing, TlTime deadline);

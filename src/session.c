@@ -35,6 +35,9 @@
 #include "lib/ilist.h"
 #include "line.h"
 #include "miscadmin.h"
+#include "promise.h"
+#include "record.h"
+#include "recover.h"
 #include "session.h"
 #include "several.h"
 #include "stats.h"
@@ -79,6 +82,8 @@ static TlHold *enter_hold(const TlRequest *request, bool *found);
 static void forget_hold(TlHold *hold);
 static void note_grant(TlHold *hold, const TlRequest *request,
 					   TlAnswer answer, bool again);
+static bool put(const TlKey *key, const TlOwner *owner, uint64 fence,
+				uint64 *recorded);
 static bool release_hold(TlHold *hold);
 static void give_hold_lock(TlHold *hold);
 static void retake_lost_locks(void);
@@ -126,6 +131,7 @@ tl_session_attach_primary(void)
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 				 errmsg("tokens and jobs cannot be taken during a parallel operation"),
 				 errhint("Functions that call those of tokenlock must be marked PARALLEL UNSAFE.")));
+	tl_recover();
 }
 
 void
@@ -377,12 +383,36 @@ find_grant(TlToken *token, const TlOwner *owner, uint64 fence)
 bool
 tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 {
+	uint64		recorded;
+	bool		held = put(key, owner, fence, &recorded);
+
+	if (unlikely(recorded != 0))
+		tl_record_clear(key, recorded);
+	return held;
+}
+
+void
+tl_session_put_in_memory(const TlKey *key, const TlOwner *owner, uint64 fence)
+{
+	uint64		recorded;
+
+	(void) put(key, owner, fence, &recorded);
+}
+
+/*
+ * Put in memory.  *recorded is the fence of what was put if there is a record
+ * of it to be removed, else 0.
+ */
+static bool
+put(const TlKey *key, const TlOwner *owner, uint64 fence, uint64 *recorded)
+{
 	TlToken    *token = tl_token_lock(key, false);
 	TlHolder   *holder = NULL;
 	bool		ours = !owner->named && fence == 0;
 	bool		guarded = false;
 	bool		unseen = false;
 
+	*recorded = 0;
 	if (token)
 	{
 		holder = find_grant(token, owner, fence);
@@ -391,6 +421,8 @@ tl_session_put(const TlKey *key, const TlOwner *owner, uint64 fence)
 			ours = holder->scope != TL_SCOPE_OWNER;
 			guarded = tl_guard_has(holder->fence);
 			unseen = token->nwaiters == 0;
+			if (holder->record != 0)
+				*recorded = holder->fence;
 			if (!guarded)
 				tl_grant_end(token, holder, TL_EVENT_PUT);
 		}
@@ -496,15 +528,30 @@ bool
 tl_session_renew(const TlKey *key, const TlOwner *owner, uint64 fence,
 				 TlTime ttl, TlScope scope)
 {
-	TlToken    *token = tl_token_lock(key, false);
+	TlToken    *token;
 	TlHolder   *holder;
 	TlGrant		grant;
+	TlLack		lack;
+	TlLacks		lacks;
 	bool		mine = false;
 	bool		longer = false;
 
-	if (!token)
-		return false;
-	holder = find_grant(token, owner, fence);
+	for (;;)
+	{
+		token = tl_token_lock(key, false);
+		if (!token)
+			return false;
+		holder = find_grant(token, owner, fence);
+		lack = holder ? tl_grant_restart_lack(holder, ttl, &lacks) :
+			TL_LACK_NOTHING;
+		if (likely(lack == TL_LACK_NOTHING))
+			break;
+		tl_token_unlock(token);
+		if (lack == TL_LACK_PROMISE)
+			tl_promise_reserve(lacks.ttl);
+		else if (tl_record_restart(key, lacks.fence, ttl, &grant))
+			return true;
+	}
 	if (holder)
 	{
 		mine = holder->scope != TL_SCOPE_OWNER;
@@ -564,6 +611,7 @@ tl_session_break(const TlKey *key, uint64 fence, TlBroken *broken)
 	TlToken    *token = tl_token_lock(key, false);
 	TlHolder   *holder;
 	uint64		hold_serial = 0;
+	bool		recorded = false;
 	int			head = -1;
 
 	if (!token)
@@ -575,6 +623,7 @@ tl_session_break(const TlKey *key, uint64 fence, TlBroken *broken)
 		broken->owner_len = holder->owner_len;
 		memcpy(broken->owner, holder->owner, holder->owner_len);
 		hold_serial = holder->hold_serial;
+		recorded = holder->record != 0;
 		if (hold_serial != 0 && token->head_procno >= 0)
 		{
 			/* it may be waiting for a lock that its holder goes on to have */
@@ -589,6 +638,8 @@ tl_session_break(const TlKey *key, uint64 fence, TlBroken *broken)
 
 	if (head >= 0)
 		tl_gate_kick(key, head, hold_serial, TL_CLASS_HOLD);
+	if (recorded)
+		tl_record_clear(key, fence);
 	return holder != NULL;
 }
 

@@ -40,6 +40,13 @@ extern TlAnswer tl_session_get(TlRequest *request);
 extern bool tl_session_put(const TlKey *key, const TlOwner *owner,
 						   uint64 fence);
 
+/*
+ * The same at the end of a transaction or session, where nothing may fail: a
+ * record on disk stays until somebody asks for the token.
+ */
+extern void tl_session_put_in_memory(const TlKey *key, const TlOwner *owner,
+									 uint64 fence);
+
 /* Raise an error when the owner's grant guards this transaction. */
 extern void tl_session_check_put(const TlKey *key, const TlOwner *owner);
 

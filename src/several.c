@@ -42,7 +42,7 @@ static SubTransactionId members_in;
 static bool take_all(const TlKey *keys, int n, const TlRequest *template,
 					 TlTime deadline);
 static bool restart_all(TlTime ttl, TlScope scope);
-static void give_back(void);
+static void give_back(bool in_memory);
 
 static int
 compare_keys(const void *a, const void *b)
@@ -81,7 +81,7 @@ tl_several_get(TlKey *keys, int n, const TlRequest *template)
 		got = take_all(keys, distinct, template, deadline) &&
 			restart_all(template->ttl, template->scope);
 		if (!got)
-			give_back();
+			give_back(false);
 	} while (!got && tl_now() < deadline);
 
 	pfree(members);
@@ -154,13 +154,18 @@ restart_all(TlTime ttl, TlScope scope)
 }
 
 static void
-give_back(void)
+give_back(bool in_memory)
 {
 	while (nmembers > 0)
 	{
 		TlMember   *member = &members[--nmembers];
 
-		if (member->taken)
+		if (!member->taken)
+			continue;
+		if (in_memory)
+			tl_session_put_in_memory(&member->key, &members_owner,
+									 member->fence);
+		else
 			tl_session_put(&member->key, &members_owner, member->fence);
 	}
 }
@@ -171,7 +176,7 @@ tl_several_abort(SubTransactionId subid)
 	if (members == NULL ||
 		(subid != InvalidSubTransactionId && subid != members_in))
 		return;
-	give_back();
+	give_back(true);
 	pfree(members);
 	members = NULL;
 }

@@ -22,6 +22,7 @@
  */
 #include "postgres.h"
 
+#include "clock.h"
 #include "common/hashfn.h"
 #include "compat.h"
 #include "miscadmin.h"
@@ -57,6 +58,8 @@ typedef struct TlShared
 	pg_atomic_uint32 entries[TL_TABLE_COUNT];
 	pg_atomic_uint64 serial;	/* last number of tl_shmem_next_serial */
 	pg_atomic_uint64 first_expiry;	/* TlTime; no lease ends before it */
+	TlTime		started;		/* when this memory was made */
+	pg_atomic_uint64 recovered; /* TlTime; when recovery had ended; 0: unknown */
 } TlShared;
 
 /* The slots of the processes follow the root, and then comes the area. */
@@ -71,6 +74,9 @@ static TlShared *shared = NULL;
 static dsa_area *area = NULL;
 static char *area_start = NULL; /* what a dsa_pointer counts from */
 static dshash_table *tables[TL_TABLE_COUNT];
+
+/* Called by the postmaster when the memory is new; NULL: nothing is. */
+static void (*on_start) (void) = NULL;
 
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
@@ -160,6 +166,8 @@ tl_shmem_startup(void)
 			pg_atomic_init_u32(&shared->entries[i], 0);
 		pg_atomic_init_u64(&shared->serial, 0);
 		pg_atomic_init_u64(&shared->first_expiry, TL_NEVER);
+		shared->started = tl_now();
+		pg_atomic_init_u64(&shared->recovered, 0);
 
 		new_area = dsa_create_in_place(tl_area_place(), area_size(),
 									   shared->memory_tranche, NULL);
@@ -179,6 +187,49 @@ tl_shmem_startup(void)
 		dsa_detach(new_area);
 	}
 	LWLockRelease(AddinShmemInitLock);
+	if (!found && !IsUnderPostmaster && on_start)
+		on_start();
+}
+
+/* Set this process's handles. */
+static void
+attach(void)
+{
+	area = dsa_attach_in_place(tl_area_place(), NULL);
+	/* all of it is one segment, so one known address tells the others */
+	area_start = (char *) dsa_get_address(area, shared->tables[0]) -
+		shared->tables[0];
+	for (int i = 0; i < TL_TABLE_COUNT; i++)
+	{
+		dshash_parameters parameters;
+
+		table_parameters(i, &parameters);
+		tables[i] = dshash_attach(area, &parameters, shared->tables[i], NULL);
+	}
+}
+
+void
+tl_shmem_on_start(void (*function) (void))
+{
+	on_start = function;
+}
+
+void
+tl_shmem_attach_postmaster(void)
+{
+	Assert(!IsUnderPostmaster && area == NULL);
+	attach();
+}
+
+void
+tl_shmem_detach_postmaster(void)
+{
+	/* children must not inherit anything of it */
+	for (int i = 0; i < TL_TABLE_COUNT; i++)
+		dshash_detach(tables[i]);
+	dsa_detach(area);
+	dsa_release_in_place(tl_area_place());
+	area = NULL;
 }
 
 bool
@@ -204,18 +255,8 @@ tl_shmem_attach(void)
 	LWLockRegisterTranche(shared->memory_tranche, "TokenlockMemory");
 
 	oldcontext = MemoryContextSwitchTo(TopMemoryContext);
-	area = dsa_attach_in_place(tl_area_place(), NULL);
+	attach();
 	dsa_pin_mapping(area);
-	/* all of it is one segment, so one known address tells the others */
-	area_start = (char *) dsa_get_address(area, shared->tables[0]) -
-		shared->tables[0];
-	for (int i = 0; i < TL_TABLE_COUNT; i++)
-	{
-		dshash_parameters parameters;
-
-		table_parameters(i, &parameters);
-		tables[i] = dshash_attach(area, &parameters, shared->tables[i], NULL);
-	}
 	MemoryContextSwitchTo(oldcontext);
 
 	/*
@@ -436,6 +477,24 @@ tl_shmem_next_serial(void)
 	return pg_atomic_add_fetch_u64(&shared->serial, 1);
 }
 
+TlTime
+tl_shmem_started(void)
+{
+	return shared->started;
+}
+
+void
+tl_shmem_note_recovered(void)
+{
+	pg_atomic_write_u64(&shared->recovered, tl_now());
+}
+
+TlTime
+tl_shmem_recovered(void)
+{
+	return (TlTime) pg_atomic_read_u64(&shared->recovered);
+}
+
 void
 tl_shmem_expiry_note(TlTime expires)
 {
@@ -466,16 +525,23 @@ used_size(const TlKey *key)
 void
 tl_key_init(TlKey *key, Oid relation, const char *name, int len)
 {
+	tl_key_init_in(key, MyDatabaseId, relation, name, len);
+}
+
+void
+tl_key_init_in(TlKey *key, Oid database, Oid relation, const char *name,
+			   int len)
+{
 	static TlKey latest;		/* the same is often asked for again */
 
 	Assert(len <= TL_NAME_MAX);
-	key->database = MyDatabaseId;
+	key->database = database;
 	key->relation = relation;
 	key->len = len;
 	memcpy(key->name, name, len);
 	/* once for all the tables that the key is looked up in */
 	if (latest.len == len && latest.relation == relation &&
-		latest.database == MyDatabaseId &&
+		latest.database == database &&
 		memcmp(latest.name, name, len) == 0)
 		key->hash = latest.hash;
 	else

@@ -48,6 +48,10 @@ StaticAssertDecl(sizeof(TlKey) == 3 * sizeof(uint32) + 1 + TL_NAME_MAX,
 /* A key in this database. */
 extern void tl_key_init(TlKey *key, Oid relation, const char *name, int len);
 
+/* The same, in any database. */
+extern void tl_key_init_in(TlKey *key, Oid database, Oid relation,
+						   const char *name, int len);
+
 /* Hash and comparison of TlKey, for backend-local hash tables too. */
 extern uint32 tl_key_hash(const void *key, Size size);
 extern int	tl_key_compare(const void *a, const void *b, Size size);
@@ -76,6 +80,15 @@ extern void tl_shmem_keep_back(TlTableId id, int entries);
  * preload tokenlock when it is not.  Cheap when done before.
  */
 extern void tl_shmem_attach(void);
+
+/*
+ * Set a function, from _PG_init, that the postmaster is to call when it has
+ * made the shared memory: nobody else runs then.  There and when it ends it
+ * may use the tables between these two.
+ */
+extern void tl_shmem_on_start(void (*function) (void));
+extern void tl_shmem_attach_postmaster(void);
+extern void tl_shmem_detach_postmaster(void);
 
 /* Is tokenlock preloaded, so that the former can succeed? */
 extern bool tl_shmem_is_there(void);
@@ -122,6 +135,14 @@ extern Size tl_shmem_limit(void);
 #define TL_SLOT_WAITER	96
 extern void *tl_shmem_slot(int procno);
 extern int	tl_shmem_slots(void);
+
+/*
+ * When the server, or after a crash its memory, was started, and when it had
+ * ended its recovery since (0 when nobody has noted that yet).
+ */
+extern TlTime tl_shmem_started(void);
+extern void tl_shmem_note_recovered(void);
+extern TlTime tl_shmem_recovered(void);
 
 /*
  * The earliest end of any lease, to know whether a sweep is worth its while.

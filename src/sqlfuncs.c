@@ -22,6 +22,7 @@
 #include "guard.h"
 #include "miscadmin.h"
 #include "procedure.h"
+#include "recover.h"
 #include "session.h"
 #include "several.h"
 #include "utils/acl.h"
@@ -92,7 +93,9 @@ tokenlock_token_request(PG_FUNCTION_ARGS)
 
 	answer = request_token(fcinfo, &request);
 	set_grant(values, nulls, &request, answer);
-	values[3] = CStringGetTextDatum(answers[answer]);
+	values[3] = CStringGetTextDatum(answer < TL_ANSWER_NEW &&
+									!tl_recover_may_grant(tl_now()) ?
+									"grace" : answers[answer]);
 	nulls[4] = answer != TL_ANSWER_QUEUED;
 	values[4] = Int64GetDatum(request.place);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));

@@ -56,7 +56,6 @@ static TlTime locked_about = 0;
 static void sweep(void);
 static void stop_keeping(const TlKey *key);
 static void remove_lapsed(TlToken *token);
-static void discard_spare(void);
 static Size record_size(int owner_len);
 
 void
@@ -283,7 +282,7 @@ tl_token_purge(Oid database, TlKick *kicks, int max)
 		for (TlHolder *holder = first; holder != NULL; holder = next)
 		{
 			next = tl_holder_at(holder->next);
-			tl_grant_end(token, holder, TL_EVENT_PUT);
+			tl_grant_purge(token, holder);
 		}
 		tl_line_remove_places(token);
 		if (is_empty(token))
@@ -315,10 +314,10 @@ tl_token_prepare(int owner_len, bool must)
 
 	if (tl_token_has_record(owner_len))
 		return true;
-	discard_spare();
+	tl_token_discard_spare();
 	record = must ? tl_shmem_alloc_or_error(size) : tl_shmem_alloc(size);
 	/* a sweep may have set another one aside */
-	discard_spare();
+	tl_token_discard_spare();
 	spare = record;
 	spare_size = size;
 	return DsaPointerIsValid(spare);
@@ -352,8 +351,8 @@ tl_token_give_record(dsa_pointer record, int owner_len)
 	}
 }
 
-static void
-discard_spare(void)
+void
+tl_token_discard_spare(void)
 {
 	if (DsaPointerIsValid(spare))
 		tl_shmem_free(spare, spare_size);
@@ -364,7 +363,7 @@ void
 tl_token_discard(void)
 {
 	leaving = true;
-	discard_spare();
+	tl_token_discard_spare();
 	if (keeping)
 		stop_keeping(&kept_key);
 	keeping = false;

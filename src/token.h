@@ -52,8 +52,21 @@ typedef enum TlLack
 {
 	TL_LACK_NOTHING,
 	TL_LACK_FENCE,				/* a reserved fence number */
-	TL_LACK_RECORD				/* a record */
+	TL_LACK_RECORD,				/* a record in shared memory */
+	TL_LACK_PROMISE,			/* a reservation for request->lacks.ttl */
+	TL_LACK_PAGES,				/* a long lease: tl_record_open */
+	TL_LACK_SLOT,				/* a slot for its record */
+	TL_LACK_RESTART,			/* a restart of the lease lacks.fence on disk */
+	TL_LACK_WRITER,				/* the end of a write to it */
+	TL_LACK_CLEAR				/* the removal of the remnant lacks.fence */
 } TlLack;
+
+/* More about that. */
+typedef struct TlLacks
+{
+	TlTime		ttl;
+	uint64		fence;
+} TlLacks;
 
 /* The grant that a request got, or found. */
 typedef struct TlGrant
@@ -64,6 +77,7 @@ typedef struct TlGrant
 	uint64		dropped_serial; /* key of the hold lock it no longer keeps */
 	uint64		upgraded_from;	/* fence of the shared hold that became this
 								 * one; 0: none */
+	bool		to_record;		/* its record is to be written now */
 } TlGrant;
 
 /* A request for a token. */
@@ -80,6 +94,9 @@ typedef struct TlRequest
 	TlTime		keep_place;		/* 0: keep no place in line */
 	bool		goes_on;		/* if refused, it will be made again */
 	bool		made_again;		/* it was refused a moment ago */
+	bool		may_record;		/* tl_record_open was called */
+	uint64		restarted;		/* the lease that was restarted on disk */
+	TlLacks		lacks;			/* out: with a TlLack */
 	TlGrant		grant;			/* out */
 	int64		place;			/* out: in line, 1 is next; 0: none kept */
 } TlRequest;
@@ -92,6 +109,8 @@ typedef struct TlRequest
  * A guarded transaction that commits pins the grant.  It then stays until the
  * last pin is gone, and nobody that it excludes is granted; but it is its
  * owner's no longer than otherwise.
+ *
+ * One with a record on disk stays until that is removed: see record.c.
  */
 typedef struct TlHolder
 {
@@ -106,7 +125,11 @@ typedef struct TlHolder
 	int			pid;
 	int32		capacity;		/* of permits that its request gave; 0: shared */
 	int32		pins;			/* transactions that commit under its guard */
-	bool		ended;			/* put or broken while pinned */
+	int32		record;			/* slot of its record on disk + 1; 0: none */
+	bool		recorded;		/* that says of it what is said here */
+	bool		writing;		/* somebody writes it at the moment */
+	bool		ended;			/* put or broken, but pinned or with a record;
+								 * or lapsed with one */
 	uint8		scope;			/* TlScope */
 	uint8		owner_len;
 	char		owner[FLEXIBLE_ARRAY_MEMBER];
@@ -234,6 +257,9 @@ extern dsa_pointer tl_token_take_record(int owner_len);
 
 /* Free the record of a holder or waiter that was taken off its list. */
 extern void tl_token_give_record(dsa_pointer record, int owner_len);
+
+/* Give back the block that is set aside; children must not inherit it. */
+extern void tl_token_discard_spare(void);
 
 /* Give back what this backend keeps for later; at the end of the process. */
 extern void tl_token_discard(void);

@@ -16,8 +16,10 @@
 #include "job_wait.h"
 #include "jobs.h"
 #include "miscadmin.h"
+#include "recover.h"
 #include "session.h"
 #include "shmem.h"
+#include "statefile.h"
 #include "stats.h"
 #include "tcop/utility.h"
 #include "token.h"
@@ -28,6 +30,7 @@ PG_MODULE_MAGIC;
 
 int			tl_memory;
 int			tl_default_ttl;
+int			tl_grace;
 int			tl_job_ttl;
 bool		tl_session_tokens;
 
@@ -51,6 +54,14 @@ _PG_init(void)
 							&tl_default_ttl,
 							60 * 1000, 1, INT_MAX,
 							PGC_USERSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("tokenlock.grace",
+							"The longest time that nothing is granted after a crash or failover.",
+							"Leases that are longer are written to disk, and survive.",
+							&tl_grace,
+							2 * 60 * 1000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("tokenlock.job_ttl",
@@ -84,9 +95,11 @@ _PG_init(void)
 								NULL, NULL, NULL);
 		tl_database_init();
 		tl_drop_init();
+		tl_recover_init();
 		tl_stats_init();
 		tl_token_init();
 		tl_jobs_init();
+		tl_statefile_init();
 		tl_shmem_init();
 
 		prev_process_utility = ProcessUtility_hook;

@@ -25,6 +25,7 @@ typedef int64 TlTime;
 /* Settings */
 extern int	tl_memory;			/* tokenlock.memory, kB */
 extern int	tl_default_ttl;		/* tokenlock.default_ttl, ms */
+extern int	tl_grace;			/* tokenlock.grace, ms */
 extern int	tl_job_ttl;			/* tokenlock.job_ttl, ms */
 extern bool tl_session_tokens;	/* tokenlock.session_tokens */
 

@@ -14,11 +14,13 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xlog.h"
 #include "clock.h"
 #include "describe.h"
 #include "funcapi.h"
 #include "line.h"
 #include "miscadmin.h"
+#include "recover.h"
 #include "session.h"
 #include "stats.h"
 #include "storage/proc.h"
@@ -124,6 +126,8 @@ collect(FunctionCallInfo fcinfo, TlTokenVisitor visit)
 	TlViewRows *rows = palloc(sizeof(TlViewRows));
 
 	tl_session_attach();
+	if (!RecoveryInProgress())
+		tl_recover();
 	InitMaterializedSRF(fcinfo, 0);
 	rows->n = 0;
 	rows->allocated = 64;
@@ -271,7 +275,8 @@ count_entry(TlToken *token, TlTime now, void *arg)
 /*
  * tokenlock_stats() returns (gets bigint, grants bigint, refusals bigint,
  * waits bigint, wait_time interval, timeouts bigint, expiries bigint,
- * puts bigint, breaks bigint, entries bigint, memory bigint)
+ * puts bigint, breaks bigint, entries bigint, memory bigint,
+ * grace_until timestamptz)
  */
 Datum
 tokenlock_stats(PG_FUNCTION_ARGS)
@@ -279,17 +284,23 @@ tokenlock_stats(PG_FUNCTION_ARGS)
 	uint64		totals[TL_EVENT_COUNT];
 	int64		entries = 0;
 	TupleDesc	tupdesc;
-	Datum		values[TL_EVENT_COUNT + 2];
-	bool		nulls[TL_EVENT_COUNT + 2] = {0};
+	Datum		values[TL_EVENT_COUNT + 3];
+	bool		nulls[TL_EVENT_COUNT + 3] = {0};
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	tl_session_attach();
+	if (!RecoveryInProgress())
+		tl_recover();
 	tl_stats_read(totals);
 	tl_token_visit(count_entry, &entries);
 	put_counts(values, totals);
 	values[TL_EVENT_COUNT] = Int64GetDatum(entries);
 	values[TL_EVENT_COUNT + 1] = Int64GetDatum((int64) tl_shmem_used());
+	nulls[TL_EVENT_COUNT + 2] = tl_recover_grace_until() == 0;
+	if (!nulls[TL_EVENT_COUNT + 2])
+		values[TL_EVENT_COUNT + 2] =
+			TimestampTzGetDatum(tl_time_to_timestamptz(tl_recover_grace_until()));
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }
 

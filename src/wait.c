@@ -32,6 +32,7 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "access/xact.h"
 #include "clock.h"
 #include "compat.h"
@@ -41,9 +42,12 @@
 #include "grant.h"
 #include "line.h"
 #include "miscadmin.h"
+#include "promise.h"
+#include "record.h"
 #include "stats.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
+#include "storage/lockdefs.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -75,6 +79,7 @@ static TlTime line_until;		/* until then, as long as it was kept before */
 static uint64 taken_serial = 0;
 
 static TlAnswer attempt(TlRequest *request, bool with_hold);
+static void supply(TlRequest *request, TlLack lack, Relation *pages);
 static void keep_place(TlToken *token, TlRequest *request, TlLack *lack);
 static TlAnswer wait_once(TlWait *wait, bool *again);
 static bool recover(TlWait *wait, ErrorData *error);
@@ -106,9 +111,12 @@ attempt(TlRequest *request, bool with_hold)
 	int			kicks[TL_MAX_KICKS];
 	int			nkicks = 0;
 	TlAnswer	answer = TL_ANSWER_BUSY;
+	Relation	pages = NULL;
 	TlLack		lack;
 
 	request->place = 0;
+	request->may_record = false;
+	request->restarted = 0;
 	do
 	{
 		uint64		hold_serial;
@@ -155,15 +163,58 @@ attempt(TlRequest *request, bool with_hold)
 		queue_serial = token->queue_serial;
 		tl_token_unlock(token);
 		taken_serial = 0;
+		if (unlikely(request->grant.to_record))
+			tl_record_granted(pages, &request->key, request->grant.fence);
 
 		if (hold_serial != 0 && request->grant.hold_serial != hold_serial)
 			tl_gate_spare_hold(hold_serial);
 		for (int i = 0; i < nkicks; i++)
 			tl_gate_kick(&request->key, kicks[i], queue_serial, TL_CLASS_QUEUE);
-		if (lack == TL_LACK_RECORD)
-			tl_token_prepare(owner->len, true);
+		if (unlikely(lack != TL_LACK_NOTHING))
+			supply(request, lack, &pages);
 	} while (lack != TL_LACK_NOTHING);
+	if (pages)
+		relation_close(pages, RowExclusiveLock);
 	return answer;
+}
+
+/* Get what a request was found to lack, which may take its time. */
+static void
+supply(TlRequest *request, TlLack lack, Relation *pages)
+{
+	const TlLacks *lacks = &request->lacks;
+
+	switch (lack)
+	{
+		case TL_LACK_NOTHING:
+		case TL_LACK_FENCE:
+			/* the next attempt begins with it */
+			break;
+		case TL_LACK_RECORD:
+			tl_token_prepare(request->owner.len, true);
+			break;
+		case TL_LACK_PROMISE:
+			tl_promise_reserve(lacks->ttl);
+			break;
+		case TL_LACK_PAGES:
+			*pages = tl_record_open();
+			request->may_record = true;
+			break;
+		case TL_LACK_SLOT:
+			tl_record_error_full();
+			break;
+		case TL_LACK_RESTART:
+			if (tl_record_restart(&request->key, lacks->fence, request->ttl,
+								  &request->grant))
+				request->restarted = lacks->fence;
+			break;
+		case TL_LACK_WRITER:
+			tl_record_wait(&request->key, lacks->fence);
+			break;
+		case TL_LACK_CLEAR:
+			tl_record_clear(&request->key, lacks->fence);
+			break;
+	}
 }
 
 /*

@@ -120,7 +120,8 @@ sub interval_of
 
 # A request: name, owner (of a lease), ttl, wait, scope, mode (x, s, or a number
 # of permits), keep, and from, the fence of a shared hold to be had alone.
-# Returns (fence, undef), (undef, undef) when refused, or (undef, SQLSTATE).
+# Returns (fence, undef), (undef, undef) when refused, or (undef, SQLSTATE); and
+# sets "queued" if it has a place then.
 sub ask
 {
 	my ($self, $r) = @_;

@@ -26,7 +26,8 @@ our $conf = "max_connections = 150\nlog_statement = none\n"
 
 # run(node => .., class => OF CLIENTS, clients => N, names => [..],
 #	seconds => N, seed => N, least => { what => that much in 10 s, .. },
-#	breaks => SHARE of the interventions, work => TABLE)
+#	breaks => SHARE of the interventions, work => TABLE,
+#	stopped_commits => TRUE if some wait for a standby until they are cancelled)
 #
 # A name may be given several times, to be asked for more often.
 sub run
@@ -68,7 +69,7 @@ sub run
 		$start->(
 			sub {
 				srand $seed;
-				intervene($node, $dir, $opt{breaks} // 0, @_);
+				intervene($node, $dir, \%opt, @_);
 			}));
 	$start_client->() for 1 .. $opt{clients};
 	close $go;
@@ -148,8 +149,11 @@ sub watch
 # Cancels and terminates sessions, and breaks tokens, at random.
 sub intervene
 {
-	my ($node, $dir, $breaks, $begin) = @_;
+	my ($node, $dir, $opt, $begin) = @_;
 	my $c = session($node, app => 'watch');
+	my $breaks = $opt->{breaks} // 0;
+	my $sessions = "FROM pg_stat_activity WHERE application_name = 'stress'";
+	my $go_on = "SELECT pg_cancel_backend(pid) $sessions AND wait_event = 'SyncRep'";
 	my $req = 0;
 
 	open my $log, '>', "$dir/killer" or die $!;
@@ -159,6 +163,7 @@ sub intervene
 	$begin->();
 	while (!-e "$dir/over")
 	{
+		$c->query($go_on) if $opt->{stopped_commits} && rand() < 0.3;
 		if (rand() < $breaks)
 		{
 			my ($name, $fence) = $c->row("SELECT name, fence FROM token_holders
@@ -170,11 +175,8 @@ sub intervene
 				$write->('breans', $req, $done);
 			}
 		}
-		elsif (
-			defined(
-				my $pid = $c->one("SELECT pid FROM pg_stat_activity
-					WHERE application_name = 'stress'
-					ORDER BY random() LIMIT 1")))
+		elsif (defined(my $pid = $c->one("SELECT pid $sessions
+				ORDER BY random() LIMIT 1")))
 		{
 			if (rand() < 0.85)
 			{
@@ -188,6 +190,8 @@ sub intervene
 		}
 		sleep rand(0.06);
 	}
+	return if !$opt->{stopped_commits};
+	until_true(sub { $c->query($go_on); $c->one("SELECT count(*) $sessions") == 0; });
 	return;
 }
 
@@ -254,9 +258,12 @@ sub nothing_left
 	}
 
 	# The server saw nothing that it should not.  (The killer's warnings are
-	# about sessions that ended before it could end them.)
-	my @bad = grep { !/ watch WARNING/ && /PANIC|TRAP|terminated by signal|WARNING/ }
-	  split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile);
+	# about sessions that ended before it could end them, or about commits that
+	# it lets go on.)
+	my @bad = grep {
+		/PANIC|TRAP|terminated by signal|WARNING/
+		  && !/ watch WARNING|synchronous replication/
+	  } split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile);
 	is("@bad", '', 'the server log is clean');
 	return;
 }

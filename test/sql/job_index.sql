@@ -24,7 +24,7 @@ DECLARE
 BEGIN
     EXECUTE format(statement, tab) INTO n;
     read := pg_temp.rows_read(tab) - read;
-    RETURN concat(n, CASE WHEN read > 100 THEN ' of ' || read END);
+    RETURN concat(n, CASE WHEN read > 150 THEN ' of ' || read END);
 END $$;
 
 -- Make what is missing, and see whether it is missed any longer, and how a
@@ -61,11 +61,13 @@ CREATE FUNCTION pg_temp.status(i int) RETURNS text
 LANGUAGE sql AS $$ SELECT CASE WHEN i % 50 = 7 THEN '0' ELSE '1' END $$;
 CREATE TABLE jobs (id int PRIMARY KEY, pr int, at timestamptz,
     due timestamptz NOT NULL DEFAULT '-infinity', blocked bool DEFAULT false,
-    status text DEFAULT '0', sid text);
+    status text DEFAULT '0', sid text, grp int);
 INSERT INTO jobs
-SELECT i, i % 7, '-infinity', '-infinity', false, pg_temp.status(i)
+SELECT i, i % 7, '-infinity', '-infinity', false, pg_temp.status(i), NULL,
+    i % 13
 FROM generate_series(1, 2000) i;
-CREATE PROCEDURE pg_temp.try(settings text)
+CREATE PROCEDURE pg_temp.try(settings text,
+    in_key_order bool DEFAULT false)
 LANGUAGE plpgsql AS $$
 DECLARE
     i regclass;
@@ -78,7 +80,7 @@ BEGIN
     END LOOP;
     EXECUTE format('SELECT job_table_set(''jobs'', %s)', settings);
     COMMIT;
-    CALL pg_temp.make('jobs');
+    CALL pg_temp.make('jobs', in_key_order);
 END $$;
 
 -- In the order of the key nothing is missing once it is known where to start.
@@ -95,6 +97,11 @@ CALL pg_temp.try($$run_at_column => 'due', order_by => 'due, pr DESC'$$);
 CALL pg_temp.try($$ready_when => 'NOT blocked'$$);
 CALL pg_temp.try($$ready_when => 'NOT blocked AND NOT EXISTS
     (SELECT FROM public.jobs j WHERE j.id = -job.id)', order_by => 'pr'$$);
+
+-- Keys that take turns.
+CALL pg_temp.try($$key_column => 'grp'$$, in_key_order => true);
+CALL pg_temp.try($$key_column => 'grp', order_by => 'pr DESC'$$);
+CALL pg_temp.try($$key_column => 'grp', order_by => 'grp, id'$$);
 
 -- Others that serve as well, and some that do not.
 CREATE PROCEDURE pg_temp.serves(VARIADIC columns text[])
@@ -139,6 +146,15 @@ CALL pg_temp.serves($$(pr DESC, id) WHERE status = '0'$$,
     '(sid) WHERE sid IS NOT NULL');
 CALL pg_temp.serves('(lower(status), pr DESC, id)');
 CALL pg_temp.serves('(status text_pattern_ops, pr DESC, id)');
+SELECT job_table_reset('jobs');
+SELECT job_table_set('jobs', key_column => 'grp');
+CALL pg_temp.serves('(status, grp, id)');
+CALL pg_temp.serves('(grp, status DESC, id)');
+CALL pg_temp.serves($$(grp, id) WHERE status = '0'$$,
+    $$(grp) WHERE status = '2'$$);
+CALL pg_temp.serves($$(grp, id) WHERE status <> '1'$$);
+CALL pg_temp.serves('(grp, id)');
+CALL pg_temp.serves('(grp, status)');
 DROP TABLE jobs;
 
 -- Names and values that need quotes, types of all sorts.
@@ -273,6 +289,13 @@ SELECT job_table_set('jobs', order_by => 'pr');
 \set VERBOSITY terse
 SELECT id FROM claim_jobs(NULL::jobs, 'a', 2);
 SELECT id FROM claim_jobs(NULL::jobs, 'b', 1);
+DROP TABLE jobs;
+CREATE TABLE jobs (id int PRIMARY KEY, grp int, status text, sid text)
+    WITH (fillfactor = 10, autovacuum_enabled = off);
+INSERT INTO jobs SELECT i, i % 7, CASE WHEN i % 100 = 7 THEN '0' ELSE '1' END
+FROM generate_series(1, 12000) i;
+SELECT job_table_set('jobs', key_column => 'grp');
+SELECT id FROM claim_jobs(NULL::jobs, 'a', 2);
 DROP TABLE jobs;
 DROP SCHEMA "Tl S" CASCADE;
 REVOKE CREATE ON SCHEMA public FROM tl_worker;

@@ -183,6 +183,19 @@ CREATE TRIGGER follow AFTER UPDATE ON letters FOR EACH ROW
 SELECT id FROM claim_jobs(NULL::letters, 'a');
 SELECT id FROM claim_jobs(NULL::letters, 'a', wait => NULL, resume => false);
 
+-- A claim that waits cannot wait for jobs while it looks.
+CREATE FUNCTION pg_temp.wait_more() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM claim_jobs(NULL::letters, 'b', wait => '10 ms');
+    RETURN new;
+END $$;
+CREATE TRIGGER wait_more BEFORE UPDATE ON letters FOR EACH ROW
+    EXECUTE FUNCTION pg_temp.wait_more();
+UPDATE letters SET status = '0' WHERE id = 4;
+SELECT pg_temp.try($$SELECT claim_jobs(NULL::letters, 'c', wait => NULL)$$);
+DROP TRIGGER wait_more ON letters;
+SELECT waiting FROM job_tables WHERE job_table = 'letters'::regclass;
+
 -- The extension goes with its triggers, or not at all.
 BEGIN;
 \set VERBOSITY terse

@@ -12,7 +12,7 @@ FROM pg_attribute
 WHERE attrelid IN ('token_stats'::regclass, 'token_stats_by_name'::regclass)
     AND attname IN ('name', 'gets', 'grants', 'refusals', 'waits',
         'wait_time', 'timeouts', 'expiries', 'puts', 'breaks', 'entries',
-        'memory', 'longest_wait', 'longest_hold')
+        'memory', 'grace_until', 'longest_wait', 'longest_hold')
 ORDER BY attrelid::regclass::text COLLATE "C", attname COLLATE "C";
 
 -- What the calls of this session add, one kind after the other.  A database
@@ -27,7 +27,7 @@ BEGIN
 	SELECT * INTO now_ FROM token_stats;
 	SELECT * INTO was FROM s;
 	UPDATE s SET (gets, grants, refusals, waits, wait_time, timeouts,
-		expiries, puts, breaks, entries, memory) = (SELECT now_.*);
+		expiries, puts, breaks, entries, memory, grace_until) = (SELECT now_.*);
 	RETURN QUERY SELECT * FROM (VALUES
 		('gets', now_.gets - was.gets), ('grants', now_.grants - was.grants),
 		('refusals', now_.refusals - was.refusals),

@@ -5,10 +5,14 @@
 # ends with its semicolon, and what it must answer follows in lines that begin
 # with "-- =>": a row each, its columns divided by |, or ERROR and the SQLSTATE.
 # A statement without such lines may answer what it likes, but not an error.
+#
+# A block that says "from FILE" behind its language is an excerpt of that file,
+# word for word; it may be indented otherwise.
 
 use strict;
 use warnings FATAL => 'all';
 
+use File::Basename;
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
@@ -88,6 +92,41 @@ for my $file ("$top/README.md", glob("$top/doc/*.md"))
 		}
 		$client->quit;
 	};
+}
+
+# The excerpts of a document: [ line number, file, text ].
+sub excerpts
+{
+	my ($file) = @_;
+	my ($in_block, @found) = (0);
+
+	open(my $fh, '<:raw', $file) or die "could not read $file: $!";
+	while (my $line = <$fh>)
+	{
+		if ($line =~ /^```/)
+		{
+			$in_block = !$in_block && $line =~ /^```\w+ from (\S+)$/;
+			push @found, [ $., $1, '' ] if $in_block;
+			next;
+		}
+		$found[-1][2] .= $line if $in_block;
+	}
+	close($fh);
+	return @found;
+}
+
+sub without_indent { return $_[0] =~ s/^[ \t]+//mgr; }
+
+for my $file ("$top/README.md", glob("$top/doc/*.md"))
+{
+	for my $excerpt (excerpts($file))
+	{
+		my ($line, $source, $text) = @{$excerpt};
+
+		ok( index(without_indent(slurp_file("$top/$source")),
+				without_indent($text)) >= 0,
+			basename($file) . ", line $line: an excerpt of $source");
+	}
 }
 
 $node->stop;

@@ -33,7 +33,8 @@ sub grows
 			{
 				my ($granted, $fence, $answer) = $c->row(
 					"SELECT granted, fence, answer
-					 FROM token_request('$k', ttl => '1h', owner => $owner)");
+					 FROM token_request('$k', ttl => '1h', owner => $owner,
+						wait => '3min')");
 				push @bad, "$k: $answer" if $granted ne 't' || $answer ne 'new';
 				push @bad, "$k: $fence after $last{$k}"
 				  if exists $last{$k} && $fence <= $last{$k};
@@ -52,7 +53,9 @@ my $node = new_server(
 	'primary',
 	init => { allows_streaming => 1 },
 	conf => "fsync = on\nrestart_after_crash = on\nmax_connections = 50\n"
-	  . "wal_keep_size = 64MB\n");
+	  . "wal_keep_size = 64MB\n"
+	  # after a crash, nothing is granted for so long
+	  . "tokenlock.default_ttl = '1s'\ntokenlock.grace = '2s'\n");
 
 grows($node, 'at first');
 grows($node, 'put and taken again');
@@ -112,6 +115,8 @@ ok( until_true(
 		}),
 	'the server is back');
 my $lives = session($node);
+answers($lives, "token_put('l', owner => 'w1')", 't',
+	'the lease goes on, as it is a long one');
 answers($lives, "(SELECT count(*) FROM token_holders WHERE name = 'k')",
 	'0', 'the session token ended with its session');
 $lives->quit;
@@ -220,7 +225,7 @@ $node->wait_for_catchup($standby);
 $node->stop('immediate');
 $standby->promote;
 my ($granted, $fence) =
-  $r->row("SELECT granted, fence FROM token_request('k')");
+  $r->row("SELECT granted, fence FROM token_request('k', wait => '3min')");
 is($granted, 't', 'the session on the former standby is granted now');
 cmp_ok($fence, '>', $last{k}, 'with a larger fence');
 $last{k} = $fence;

@@ -166,6 +166,67 @@ my @W = map { session($node, app => "w$_") } 0 .. 49;
 }
 
 #
+# Claiming and finishing wakes nobody; what triggers of the application change
+# at that does.
+#
+{
+	new_table('chain');
+	new_table('other');
+	$p->query("INSERT INTO chain VALUES (1, '0'), (2, '1'), (3, '0')");
+	$p->query("INSERT INTO other VALUES (1, '1')");
+	$p->query("CREATE FUNCTION follow() RETURNS trigger LANGUAGE plpgsql AS
+		\$\$ BEGIN
+			UPDATE other SET status = '0' WHERE id = 1;
+			UPDATE chain SET status = '0' WHERE id = 2;
+			RETURN NULL;
+		END \$\$");
+	$p->query("CREATE TRIGGER follow AFTER UPDATE ON chain FOR EACH ROW
+		WHEN (new.id = 3 AND new.status = '1') EXECUTE FUNCTION follow()");
+	$p->query("SELECT id FROM claim_jobs(NULL::chain, 'p', 2)");
+	wait_for_jobs('chain', $W[0]);
+	$W[1]->send("CALL wait_jobs('other', '1 min')");
+	asleep('other', $W[1]);
+	$p->query("SELECT finish_jobs('chain', 'p', ARRAY[1])");
+	ok(asleep('chain', $W[0]), 'a finish wakes nobody');
+	$p->query("SELECT finish_jobs('chain', 'p', ARRAY[3])");
+	is(got($W[0]), 2, 'a trigger on it makes a job of the same table ready');
+	is(got($W[1]), 't', 'and one of another');
+}
+
+#
+# Jobs of one key: the next one is there when the one ahead is finished.
+#
+{
+	$p->query("CREATE TABLE keyed (id int PRIMARY KEY, status text DEFAULT '0',
+		sid text, k text)");
+	$p->query('CREATE INDEX ON keyed (k, id)');
+	$p->query("SELECT job_table_set('keyed', wake => true, key_column => 'k')");
+	$p->query("INSERT INTO keyed SELECT i, '0', NULL, 'a' FROM generate_series(1, 4) i");
+	$p->query('BEGIN');
+	$p->query("SELECT id FROM claim_jobs(NULL::keyed, 'p', 2)");
+	is($W[1]->send("CALL wait_jobs('keyed', '0')")->answer,
+		'f', 'a key that is being claimed has no job to claim');
+	$p->query('COMMIT');
+	is($W[1]->send("CALL wait_jobs('keyed', '0')")->answer,
+		'f', 'nor one whose job is claimed');
+	wait_for_jobs('keyed', $W[0]);
+	$p->query("SELECT finish_jobs('keyed', 'p', ARRAY[1])");
+	is(got($W[0]), 2, 'the next one is handed out when that is finished');
+	$W[1]->send("CALL wait_jobs('keyed', '1 min')");
+	asleep('keyed', $W[1]);
+	$W[0]->query("SELECT fail_jobs('keyed', 'w0', ARRAY[2], give_up => true)");
+	is(got($W[1]), 't', 'wait_jobs hears of it when that has failed');
+	$p->query("SELECT id FROM claim_jobs(NULL::keyed, 'p')");
+	wait_for_jobs('keyed', $W[0]);
+	$p->query("INSERT INTO keyed VALUES (5, '0', NULL, 'b')");
+	is(got($W[0]), 5, 'another key is not held up');
+	$W[1]->send("CALL wait_jobs('keyed', '1 min')");
+	asleep('keyed', $W[1]);
+	$p->query("SELECT release_jobs('keyed', 'p')");
+	is(got($W[1]), 't', 'wait_jobs hears of it when that is given back');
+}
+
+#
 # Jobs that come due.
 #
 {

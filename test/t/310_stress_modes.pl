@@ -48,10 +48,12 @@ sub request
 	my %r = (
 		name => $self->{names}[ rand @{ $self->{names} } ],
 		scope => 'session',
-		mode => ('x', 'x', 's', 's', 2, 2 + int rand 3)[ rand 6 ],
+		mode => ('x', 'x', 's', 's', 's', 2, 2 + int rand 3)[ rand 7 ],
 		wait => StressClient::patience());
 	my $who = rand;
 
+	# One name has many readers, and the upgrade of one waits for the others.
+	$r{mode} = 's' if $r{name} eq 'readers' && rand() < 0.8;
 	if ($who < 0.4)
 	{
 		@r{qw(owner ttl)} = ($self->{owner}, $self->{ttl});
@@ -60,7 +62,7 @@ sub request
 	}
 	elsif ($who < 0.55)
 	{
-		$r{ttl} = 0.02 + int(rand(100)) / 1000;
+		$r{ttl} = 0.03 + int(rand(200)) / 1000;
 	}
 	elsif ($who < 0.75)
 	{
@@ -118,8 +120,11 @@ sub attempt
 	}
 	return if $self->{gone};
 	return $self->after_error($r) if $error;
-	return $self->use_it($r, $fence) if defined $fence;
-	return;
+	return if !defined $fence;
+
+	# Now and then it looks at once what its predecessor has left.
+	return if rand() < 0.3 && $self->guarded($r, $fence);
+	return $self->use_it($r, $fence);
 }
 
 # Several tokens in one call, which does not say which ones are new.  So it is
@@ -179,8 +184,8 @@ sub use_it
 {
 	my ($self, $r, $fence) = @_;
 
-	StressClient::pause(0.004);
-	if ($r->{mode} eq 's' && rand() < 0.4)
+	StressClient::pause($r->{mode} eq 's' ? 0.02 : 0.004);
+	if ($r->{mode} eq 's' && rand() < 0.5)
 	{
 		$fence = $self->upgrade($r, $fence);
 		return if !defined $fence;
@@ -235,6 +240,10 @@ sub guarded
 		$self->insist('BEGIN') or return 1;
 		$self->{tx} = 1;
 	}
+	# Some commits stand still until somebody cancels them.
+	return 1
+	  if rand() < 0.4
+	  && $self->meanwhile($r, $fence, 'SET LOCAL synchronous_commit = on');
 	# One that is taken back with its savepoint is none.
 	if (rand() < 0.1)
 	{
@@ -310,14 +319,18 @@ sub give_back
 
 package main;
 
-# A commit takes a while, so that tokens lapse and are broken between its check
-# and the moment at which others see it.
+# For some commits the server waits for a standby that there is none, between
+# the check and the moment at which others see them.  Meanwhile tokens lapse and
+# are broken.
 my $node = new_server('modes',
+	init => { allows_streaming => 1 },
+	bare => 1,
 	conf => $TokenStress::conf
 	  . "tokenlock.default_ttl = '" . 1000 * $default_ttl . "ms'\n"
-	  . "fsync = on\ncommit_delay = 2000\ncommit_siblings = 0\n");
-$node->safe_psql('postgres', 'CREATE UNLOGGED TABLE work (name text, fence bigint,
-	mode text, xid xid8, snapshot pg_snapshot)');
+	  . "synchronous_standby_names = 'nobody'\nsynchronous_commit = local\n");
+$node->safe_psql('postgres', 'CREATE EXTENSION tokenlock;
+	CREATE TABLE work (name text, fence bigint, mode text, xid xid8,
+		snapshot pg_snapshot)');
 
 my ($count, $pairs) = TokenStress::run(
 	node => $node,
@@ -325,8 +338,9 @@ my ($count, $pairs) = TokenStress::run(
 	clients => full_run() ? 48 : 32,
 	seconds => $ENV{TOKENLOCK_STRESS_SECONDS} || (full_run() ? 70 : 20),
 	seed => $ENV{TOKENLOCK_STRESS_SEED} || time,
-	names => [ ('a') x 3, ('b') x 2, 'c', 'd', 'e', 'f' ],
+	names => [ ('a') x 3, ('b') x 2, ('readers') x 2, qw(c d e f) ],
 	breaks => 0.5,
+	stopped_commits => 1,
 	work => 'work',
 	least => {
 		grants => 60,
@@ -355,7 +369,7 @@ note('who was seen waiting for whom: ' . join ', ',
 SKIP:
 {
 	skip "only $count->{waited} waits", 1 if $count->{waited} < 1000;
-	cmp_ok(scalar(@missing), '<', 6, 'nearly all kinds waited for all kinds')
+	cmp_ok(scalar(@missing), '<', 12, 'most kinds have waited for most kinds')
 	  or diag("missing: @missing");
 }
 
