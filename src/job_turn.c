@@ -388,6 +388,7 @@ settle_prepared(TlJobTableInfo *info, const TlPrepared *prepared)
 				continue;
 			turn->prepared = InvalidTransactionId;
 			turns->owned--;
+			turns->prepared--;
 			if (turn->passed)
 				offer(table, turn);
 			else
@@ -395,6 +396,24 @@ settle_prepared(TlJobTableInfo *info, const TlPrepared *prepared)
 		}
 		tl_position_unlock(table);
 	}
+}
+
+void
+tl_turn_settle_prepared(TlJobTableInfo *info)
+{
+	TlPrepared	prepared = {0};
+	TlJobTable *table = enter(info);
+	TlTurns    *turns = &table->turns;
+
+	for (int at = 0; turns->prepared > 0 && at < turns->fresh; at++)
+	{
+		TlTurn	   *turn = place(turns, at);
+
+		if (turn->hash != 0 && TransactionIdIsValid(turn->prepared))
+			note_prepared(&prepared, turn->prepared);
+	}
+	tl_position_unlock(table);
+	settle_prepared(info, &prepared);
 }
 
 /*
@@ -407,13 +426,10 @@ settle_prepared(TlJobTableInfo *info, const TlPrepared *prepared)
  */
 static bool
 is_barred(TlJobTableInfo *info, TlTurn *turn, const TlTurnRow *row,
-		  uint64 call, TlTime now, TlPrepared *prepared)
+		  uint64 call, TlTime now)
 {
 	if (TransactionIdIsValid(turn->prepared))
-	{
-		note_prepared(prepared, turn->prepared);
 		return true;
-	}
 	if (turn->owner != 0)
 		return turn->owner != tl_my_procno() + 1 || turn->call == call;
 	if (turn->held_until <= now)
@@ -432,7 +448,6 @@ int
 tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n, int64 want,
 			 uint64 call, bool note)
 {
-	TlPrepared	prepared = {0};
 	TlJobTable *table = enter(info);
 	TlTurns    *turns = &table->turns;
 	TlTime		now = tl_now();
@@ -457,7 +472,7 @@ tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n, int64 want,
 				break;
 			turn = add(turns, row->hash, &info->turn_type, row->value);
 		}
-		else if (is_barred(info, turn, row, call, now, &prepared))
+		else if (is_barred(info, turn, row, call, now))
 		{
 			if (note)
 				pass_by(info, turn, row);
@@ -467,7 +482,6 @@ tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n, int64 want,
 		want--;
 	}
 	tl_position_unlock(table);
-	settle_prepared(info, &prepared);
 	return i;
 }
 
@@ -539,7 +553,6 @@ tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 void
 tl_turn_see(TlJobTableInfo *info, TlTurnRow *rows, int n)
 {
-	TlPrepared	prepared = {0};
 	TlJobTable *table = tl_position_enter(info);
 	TlTime		now = tl_now();
 
@@ -549,10 +562,9 @@ tl_turn_see(TlJobTableInfo *info, TlTurnRow *rows, int n)
 			find(&table->turns, rows[i].hash);
 
 		rows[i].taken = turn == NULL ||
-			!is_barred(info, turn, &rows[i], 0, now, &prepared);
+			!is_barred(info, turn, &rows[i], 0, now);
 	}
 	tl_position_unlock(table);
-	settle_prepared(info, &prepared);
 }
 
 /*
@@ -646,7 +658,6 @@ tl_turn_found(TlJobTableInfo *info, const TlTurnRow *row, bool claimed)
 int
 tl_turn_look_after(TlJobTableInfo *info, int max)
 {
-	TlPrepared	prepared = {0};
 	TlJobTable *table = enter(info);
 	TlTurns    *turns = &table->turns;
 	TlTime		now = tl_now();
@@ -662,16 +673,13 @@ tl_turn_look_after(TlJobTableInfo *info, int max)
 		turn = place(turns, turns->hand++);
 		if (turn->hash == 0 || turn->owner != 0 || turn->offered)
 			continue;
-		if (TransactionIdIsValid(turn->prepared))
-			note_prepared(&prepared, turn->prepared);
-		else if (turn->held_until <= now)
+		if (!TransactionIdIsValid(turn->prepared) && turn->held_until <= now)
 		{
 			offer(table, turn);
 			n++;
 		}
 	}
 	tl_position_unlock(table);
-	settle_prepared(info, &prepared);
 	return n;
 }
 
@@ -762,6 +770,7 @@ end_taken(TlJobTable *table, TlTurn *turn, TlTurnEnd end)
 	{
 		turn->prepared = GetTopTransactionIdIfAny();
 		table->turns.owned++;
+		table->turns.prepared++;
 	}
 	else if (end == TL_TURN_ABORTED)
 		offer(table, turn);

@@ -83,6 +83,9 @@ extern uint64 tl_turn_hash(TlJobTableInfo *info, Datum *value, bool isnull);
 extern int	tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n,
 						 int64 want, uint64 call, bool note);
 
+/* Free the turns of prepared transactions that have ended. */
+extern void tl_turn_settle_prepared(TlJobTableInfo *info);
+
 /* Make room for n more turns; somebody else may use it up. */
 extern void tl_turn_make_room(TlJobTableInfo *info, int n);
 

@@ -258,6 +258,8 @@ tl_turn_find_offered(TlTurnSearch *search, bool hard)
 	int			max;
 	int			n;
 
+	if (!hard)
+		tl_turn_settle_prepared(info);
 	freed = tl_job_freed_turns(info->relation, &nfreed);
 	if (!search->use_position)
 	{
@@ -437,6 +439,7 @@ init_search(TlTurnSearch *search, TlJobTableInfo *info, bool use_position)
 	search->use_position = use_position;
 	search->sees_rows = !tl_job_row_security(info);
 	search->sees_all = search->sees_rows && !IsolationUsesXactSnapshot();
+	tl_turn_settle_prepared(info);
 }
 
 static bool

@@ -13,7 +13,6 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
 use JobKeyCheck;
-use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -251,17 +250,8 @@ my @pids;
 sub start
 {
 	my ($n, $code) = @_;
-	my $pid = fork // die "fork: $!";
-
-	if ($pid)
-	{
-		push @pids, $pid;
-		return;
-	}
-	srand($seed + $n);
-	my $fine = eval { $code->(); 1; };
-	print STDERR "$@" if !$fine;
-	POSIX::_exit($fine ? 0 : 1);
+	push @pids, in_child(sub { srand($seed + $n); $code->(); });
+	return;
 }
 
 my $end = time + $seconds;
@@ -329,13 +319,7 @@ start(
 		$c->quit;
 	});
 
-my $failed = 0;
-for my $pid (@pids)
-{
-	waitpid $pid, 0;
-	$failed++ if $?;
-}
-is($failed, 0, 'every process got the answers that it may get');
+children_did_well('every process got the answers that it may get', @pids);
 
 for my $table (sort keys %tables)
 {
