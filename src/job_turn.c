@@ -48,12 +48,6 @@
 /* Prepared transactions that one call asks after. */
 #define TL_PREPARED		8
 
-typedef struct TlPrepared
-{
-	int			n;
-	TransactionId xids[TL_PREPARED];
-} TlPrepared;
-
 Size
 tl_turns_size(int capacity)
 {
@@ -355,53 +349,35 @@ tl_turn_make_room(TlJobTableInfo *info, int n)
  * Prepared transactions: nobody tells us when they end.
  */
 
+/* Free the turns of one that has ended. */
 static void
-note_prepared(TlPrepared *prepared, TransactionId xid)
+settle_prepared(TlJobTableInfo *info, TransactionId xid)
 {
-	for (int i = 0; i < prepared->n; i++)
-		if (prepared->xids[i] == xid)
-			return;
-	if (prepared->n < TL_PREPARED)
-		prepared->xids[prepared->n++] = xid;
-}
+	TlJobTable *table = enter(info);
+	TlTurns    *turns = &table->turns;
 
-/* Without a lock: free the turns of those that have ended. */
-static void
-settle_prepared(TlJobTableInfo *info, const TlPrepared *prepared)
-{
-	for (int i = 0; i < prepared->n; i++)
+	for (int at = 0; at < turns->fresh; at++)
 	{
-		TlJobTable *table;
-		TlTurns    *turns;
+		TlTurn	   *turn = place(turns, at);
 
-		if (TransactionIdIsInProgress(prepared->xids[i]))
+		if (turn->hash == 0 || turn->prepared != xid)
 			continue;
-		table = lock(info->relation);
-		if (table == NULL)
-			return;
-		turns = &table->turns;
-		for (int at = 0; at < turns->fresh; at++)
-		{
-			TlTurn	   *turn = place(turns, at);
-
-			if (turn->hash == 0 || turn->prepared != prepared->xids[i])
-				continue;
-			turn->prepared = InvalidTransactionId;
-			turns->owned--;
-			turns->prepared--;
-			if (turn->passed)
-				offer(table, turn);
-			else
-				discard(turns, turn);
-		}
-		tl_position_unlock(table);
+		turn->prepared = InvalidTransactionId;
+		turns->owned--;
+		turns->prepared--;
+		if (turn->passed)
+			offer(table, turn);
+		else
+			discard(turns, turn);
 	}
+	tl_position_unlock(table);
 }
 
 void
 tl_turn_settle_prepared(TlJobTableInfo *info)
 {
-	TlPrepared	prepared = {0};
+	TransactionId xids[TL_PREPARED];
+	int			n = 0;
 	TlJobTable *table = enter(info);
 	TlTurns    *turns = &table->turns;
 
@@ -409,11 +385,17 @@ tl_turn_settle_prepared(TlJobTableInfo *info)
 	{
 		TlTurn	   *turn = place(turns, at);
 
-		if (turn->hash != 0 && TransactionIdIsValid(turn->prepared))
-			note_prepared(&prepared, turn->prepared);
+		if (turn->hash == 0 || !TransactionIdIsValid(turn->prepared) ||
+			(n > 0 && xids[n - 1] == turn->prepared))
+			continue;
+		xids[n++] = turn->prepared;
+		if (n == TL_PREPARED)
+			break;
 	}
 	tl_position_unlock(table);
-	settle_prepared(info, &prepared);
+	for (int i = 0; i < n; i++)
+		if (!TransactionIdIsInProgress(xids[i]))
+			settle_prepared(info, xids[i]);
 }
 
 /*
@@ -559,7 +541,7 @@ tl_turn_see(TlJobTableInfo *info, TlTurnRow *rows, int n)
 	for (int i = 0; i < n; i++)
 	{
 		TlTurn	   *turn = rows[i].hash == 0 ? NULL :
-			find(&table->turns, rows[i].hash);
+		find(&table->turns, rows[i].hash);
 
 		rows[i].taken = turn == NULL ||
 			!is_barred(info, turn, &rows[i], 0, now);
@@ -683,12 +665,9 @@ tl_turn_look_after(TlJobTableInfo *info, int max)
 	return n;
 }
 
-/*
- * Note that there are rows of these values, from now on or soon.  False when
- * that was known.
- */
-static bool
-note_rows(TlJobTableInfo *info, const TlTurnRow *rows, int n, bool now)
+bool
+tl_turn_note_rows(TlJobTableInfo *info, const TlTurnRow *rows, int n,
+				  bool now)
 {
 	bool		news = false;
 	int			i = 0;
@@ -725,18 +704,6 @@ note_rows(TlJobTableInfo *info, const TlTurnRow *rows, int n, bool now)
 			tl_turn_make_room(info, n - i);
 	}
 	return news;
-}
-
-void
-tl_turn_expect(TlJobTableInfo *info, const TlTurnRow *rows, int n)
-{
-	(void) note_rows(info, rows, n, false);
-}
-
-bool
-tl_turn_notice(TlJobTableInfo *info, const TlTurnRow *rows, int n)
-{
-	return note_rows(info, rows, n, true);
 }
 
 void

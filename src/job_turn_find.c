@@ -109,7 +109,7 @@ settle_locked(TlTurnSearch *search, TlTurnRow *asked, int n, int from)
 	{
 		TlJobRow   *row = &rows->rows[i];
 		TlTurnRow  *turn = row->turn == 0 ? NULL :
-			find_by_hash(asked, n, row->turn);
+		find_by_hash(asked, n, row->turn);
 
 		if (row->turn != 0 && turn == NULL)
 			continue;
