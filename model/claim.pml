@@ -361,7 +361,7 @@ proctype worker(byte c)
 			c_code { take_ready(Pworker->c, Pworker->looked); };
 			if
 			:: got[c] != 0 -> island = island & ~got[c]
-			:: else -> c_code { now.island &= ~(Pworker->looked & ~(MUTANT(SERIAL) ? 0 : now.fresh[Pworker->c])); }
+			:: else -> c_code { now.island &= ~(Pworker->looked & ~now.fresh[Pworker->c]); }
 			fi
 		}
 behind:	/* then behind the position */

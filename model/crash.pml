@@ -24,19 +24,29 @@
 #ifndef CRASHES
 #define CRASHES	1
 #endif
+#ifndef RESERVE_AT_ONCE
+#define RESERVE_AT_ONCE	0		/* B's is, as it comes last */
+#endif
 #ifndef REBOOTS
 #define REBOOTS	0
 #endif
 
 /*
+ * A asks, with A_AT_LAST, when the reservation is just good enough;
  * B asks once all that was to happen to the server has happened, unless it is
  * to hurry; C when the reservation is over.
  */
-#ifdef B_HURRIES
+#ifndef A_AT_LAST
+#define A_AT_LAST	0
+#endif
+#ifndef B_HURRIES
+#define B_HURRIES	0
+#endif
+#if B_HURRIES
 #define MAY_BEGIN(c)	(c != C || good == 0)
 #else
 #define MAY_BEGIN(c) \
-	((c != C || good == 0) && \
+	((c != C || good == 0) && (c != A || !A_AT_LAST || good == 1) && \
 	 (c != B || crashes + stops + failovers == 0))
 #endif
 #ifndef STOPS
@@ -44,9 +54,6 @@
 #endif
 #ifndef FAILOVERS
 #define FAILOVERS	0
-#endif
-#ifndef ERRORS
-#define ERRORS	0
 #endif
 
 #define SETTING	3				/* tokenlock.grace */
@@ -56,9 +63,10 @@
 #define T_SHORT	1				/* 1 */
 #define T_FULL	2				/* SETTING */
 #define T_LONG	4				/* LONG: it needs a record */
+#define T_PUT	8				/* a put */
 #define LONG	4
 #ifndef TTLS_A
-#define TTLS_A	(T_SHORT | T_FULL)
+#define TTLS_A	(T_SHORT | T_FULL | T_PUT)
 #endif
 #ifndef FIRST_A
 #define FIRST_A	TTLS_A			/* its first request */
@@ -153,7 +161,7 @@ byte asks[4];
 byte result[4];
 byte belief[4];
 byte asked[4];					/* what is left of the ttl since it asked */
-byte crashes, stops, failovers, errors;
+byte crashes, stops, failovers;
 
 c_decl {
 extern void (*Uerror) (char *);
@@ -675,9 +683,10 @@ time_passes(int change)
 	can |= passes(&now.h.left, change);
 	can |= passes(&now.grace, change);
 	can |= passes(&now.good, change);
-	can |= passes(&now.page.until, change);
-	can |= passes(&now.disk.until, change);
-	can |= passes(&now.standby.until, change);
+	/* these matter only together with another one */
+	(void) passes(&now.page.until, change);
+	(void) passes(&now.disk.until, change);
+	(void) passes(&now.standby.until, change);
 	can |= passes(&now.file_lease.left, change);
 	can |= passes(&now.file_grace_left, change);
 	for (c = A; c <= C; c++)
@@ -712,6 +721,7 @@ proctype client(byte c)
 	byte whose;
 	byte r;
 
+end_idle:	/* it may be too late to ask */
 	do
 	:: asks[c] == 0 -> break
 	:: atomic {
@@ -722,7 +732,8 @@ proctype client(byte c)
 			:: c == C || MAY_ASK(T_SHORT) -> ttl = 1
 			:: MAY_ASK(T_FULL) -> ttl = SETTING
 			:: MAY_ASK(T_LONG) -> ttl = LONG
-			:: belief[c] > 0 -> ttl = 0	/* put */
+			:: MAY_ASK(T_PUT) && belief[c] > 0 -> ttl = 0
+			:: else -> goto next	/* nothing to put any more */
 			fi;
 			c_code { send(Pclient->c, Pclient->ttl); }
 			if
@@ -760,9 +771,13 @@ reserve:
 			if
 			:: result[c] == 0 -> goto again
 			:: else -> result[c] = 0; reserving = c
+			fi;
+			if
+			:: (c == B && !B_HURRIES) || RESERVE_AT_ONCE -> goto at_once
+			:: else -> goto in_steps
 			fi);
-#ifdef RESERVE_AT_ONCE
-		/* what can happen in between is checked elsewhere */
+
+at_once:	/* what can happen in between is checked by other runs */
 		STEP(
 			c_code {
 				look_at_leases(Pclient->c);
@@ -772,30 +787,30 @@ reserve:
 				now.good = now.next_good[Pclient->c];
 			};
 			goto reserved);
-#endif
+
+in_steps:
 		STEP(c_code { look_at_leases(Pclient->c); });
-		STEP(c_code { write_reservation(Pclient->c); });
-		if
-		:: c_expr { MUTANT(R1) } -> goto publish
-		:: else
-		fi;
+		STEP(
+			c_code { write_reservation(Pclient->c); };
+			if
+			:: c_expr { MUTANT(R1) } -> goto publish
+			:: else
+			fi);
 flush:
 		STEP(
+			c_code { flush_reservation(); };
 			if
-			:: c_code { flush_reservation(); }
-			:: errors > 0 -> errors--; goto error
+			:: c_expr { MUTANT(R1) } -> goto reserved
+			:: else
 			fi);
-		if
-		:: c_expr { MUTANT(R1) } -> goto reserved
-		:: else
-		fi;
 publish:
 		STEP(c_code { now.promised = now.next_longest[Pclient->c]; });
-		STEP(good = next_good[c]);
-		if
-		:: c_expr { MUTANT(R1) } -> goto flush
-		:: else
-		fi;
+		STEP(
+			good = next_good[c];
+			if
+			:: c_expr { MUTANT(R1) } -> goto flush
+			:: else
+			fi);
 reserved:
 		STEP(
 			reserving = 0;
@@ -806,22 +821,13 @@ reserved:
 					now.state = OPEN;
 			};
 			goto again);
-error:
-		STEP(
-			reserving = 0;
-			c_code {
-				now.next_good[Pclient->c] = now.next_longest[Pclient->c] = 0;
-				now.anew[Pclient->c] = 0;
-			};
-			r = NO;
-			goto answer);
-
 write:		/* tl_record_granted, tl_record_restart */
-		STEP(c_code { write_slot(Pclient->c, !is_long(Pclient->ttl)); });
-		if
-		:: c_expr { MUTANT(FLUSH) } -> goto unflushed
-		:: else
-		fi;
+		STEP(
+			c_code { write_slot(Pclient->c, !is_long(Pclient->ttl)); };
+			if
+			:: c_expr { MUTANT(FLUSH) } -> goto unflushed
+			:: else
+			fi);
 		STEP(
 			c_code { flush(Pclient->c); sync_rep(); });
 unflushed:
@@ -843,10 +849,11 @@ clear:		/* tl_record_clear */
 			c_code { flush(Pclient->whose); sync_rep(); });
 		STEP(c_code { finish(Pclient->whose, 0, 0); });
 cleared:
-		if
-		:: ttl == 0 -> r = NO; goto answer
-		:: else -> goto again
-		fi;
+		STEP(
+			if
+			:: ttl == 0 -> r = NO; goto answer
+			:: else -> goto again
+			fi);
 
 put:
 		STEP(
@@ -925,7 +932,6 @@ init
 		crashes = CRASHES;
 		stops = STOPS;
 		failovers = FAILOVERS;
-		errors = ERRORS;
 		run client(A);
 		run client(B);
 		asks[C] = ASKS_C;

@@ -130,7 +130,9 @@ init
 		run holder(L);
 #endif
 		run waiter(A);
+#ifndef WITHOUT_B
 		run waiter(B);
+#endif
 #ifdef PERMITS
 		run other(P);
 #endif
