@@ -593,7 +593,7 @@ keep_behind(TlLook *look)
 		turn->hash = tl_turn_hash(look->info, &turn->value, false);
 	}
 	look->nready = look->nbehind = n;
-	if (nturns > 0 && tl_turn_notice(look->info, turns, nturns))
+	if (nturns > 0 && tl_turn_note_rows(look->info, turns, nturns, true))
 		look->new_turn = true;
 	pfree(turns);
 }

@@ -83,6 +83,7 @@ typedef struct TlTurns
 	int			fresh;			/* places from here on were never used */
 	int			unused;			/* first of those that are free again; -1 */
 	int			owned;			/* turns that somebody has, or may have */
+	int			prepared;		/* of these, those of prepared transactions */
 	int			first;			/* those to be offered; -1: none */
 	int			last;
 	int			hand;			/* where looking after held ones goes on */

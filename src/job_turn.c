@@ -48,12 +48,6 @@
 /* Prepared transactions that one call asks after. */
 #define TL_PREPARED		8
 
-typedef struct TlPrepared
-{
-	int			n;
-	TransactionId xids[TL_PREPARED];
-} TlPrepared;
-
 Size
 tl_turns_size(int capacity)
 {
@@ -355,46 +349,53 @@ tl_turn_make_room(TlJobTableInfo *info, int n)
  * Prepared transactions: nobody tells us when they end.
  */
 
+/* Free the turns of one that has ended. */
 static void
-note_prepared(TlPrepared *prepared, TransactionId xid)
+settle_prepared(TlJobTableInfo *info, TransactionId xid)
 {
-	for (int i = 0; i < prepared->n; i++)
-		if (prepared->xids[i] == xid)
-			return;
-	if (prepared->n < TL_PREPARED)
-		prepared->xids[prepared->n++] = xid;
+	TlJobTable *table = enter(info);
+	TlTurns    *turns = &table->turns;
+
+	for (int at = 0; at < turns->fresh; at++)
+	{
+		TlTurn	   *turn = place(turns, at);
+
+		if (turn->hash == 0 || turn->prepared != xid)
+			continue;
+		turn->prepared = InvalidTransactionId;
+		turns->owned--;
+		turns->prepared--;
+		if (turn->passed)
+			offer(table, turn);
+		else
+			discard(turns, turn);
+	}
+	tl_position_unlock(table);
 }
 
-/* Without a lock: free the turns of those that have ended. */
-static void
-settle_prepared(TlJobTableInfo *info, const TlPrepared *prepared)
+void
+tl_turn_settle_prepared(TlJobTableInfo *info)
 {
-	for (int i = 0; i < prepared->n; i++)
+	TransactionId xids[TL_PREPARED];
+	int			n = 0;
+	TlJobTable *table = enter(info);
+	TlTurns    *turns = &table->turns;
+
+	for (int at = 0; turns->prepared > 0 && at < turns->fresh; at++)
 	{
-		TlJobTable *table;
-		TlTurns    *turns;
+		TlTurn	   *turn = place(turns, at);
 
-		if (TransactionIdIsInProgress(prepared->xids[i]))
+		if (turn->hash == 0 || !TransactionIdIsValid(turn->prepared) ||
+			(n > 0 && xids[n - 1] == turn->prepared))
 			continue;
-		table = lock(info->relation);
-		if (table == NULL)
-			return;
-		turns = &table->turns;
-		for (int at = 0; at < turns->fresh; at++)
-		{
-			TlTurn	   *turn = place(turns, at);
-
-			if (turn->hash == 0 || turn->prepared != prepared->xids[i])
-				continue;
-			turn->prepared = InvalidTransactionId;
-			turns->owned--;
-			if (turn->passed)
-				offer(table, turn);
-			else
-				discard(turns, turn);
-		}
-		tl_position_unlock(table);
+		xids[n++] = turn->prepared;
+		if (n == TL_PREPARED)
+			break;
 	}
+	tl_position_unlock(table);
+	for (int i = 0; i < n; i++)
+		if (!TransactionIdIsInProgress(xids[i]))
+			settle_prepared(info, xids[i]);
 }
 
 /*
@@ -407,13 +408,10 @@ settle_prepared(TlJobTableInfo *info, const TlPrepared *prepared)
  */
 static bool
 is_barred(TlJobTableInfo *info, TlTurn *turn, const TlTurnRow *row,
-		  uint64 call, TlTime now, TlPrepared *prepared)
+		  uint64 call, TlTime now)
 {
 	if (TransactionIdIsValid(turn->prepared))
-	{
-		note_prepared(prepared, turn->prepared);
 		return true;
-	}
 	if (turn->owner != 0)
 		return turn->owner != tl_my_procno() + 1 || turn->call == call;
 	if (turn->held_until <= now)
@@ -432,7 +430,6 @@ int
 tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n, int64 want,
 			 uint64 call, bool note)
 {
-	TlPrepared	prepared = {0};
 	TlJobTable *table = enter(info);
 	TlTurns    *turns = &table->turns;
 	TlTime		now = tl_now();
@@ -457,7 +454,7 @@ tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n, int64 want,
 				break;
 			turn = add(turns, row->hash, &info->turn_type, row->value);
 		}
-		else if (is_barred(info, turn, row, call, now, &prepared))
+		else if (is_barred(info, turn, row, call, now))
 		{
 			if (note)
 				pass_by(info, turn, row);
@@ -467,7 +464,6 @@ tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n, int64 want,
 		want--;
 	}
 	tl_position_unlock(table);
-	settle_prepared(info, &prepared);
 	return i;
 }
 
@@ -539,20 +535,18 @@ tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 void
 tl_turn_see(TlJobTableInfo *info, TlTurnRow *rows, int n)
 {
-	TlPrepared	prepared = {0};
 	TlJobTable *table = tl_position_enter(info);
 	TlTime		now = tl_now();
 
 	for (int i = 0; i < n; i++)
 	{
 		TlTurn	   *turn = rows[i].hash == 0 ? NULL :
-			find(&table->turns, rows[i].hash);
+		find(&table->turns, rows[i].hash);
 
 		rows[i].taken = turn == NULL ||
-			!is_barred(info, turn, &rows[i], 0, now, &prepared);
+			!is_barred(info, turn, &rows[i], 0, now);
 	}
 	tl_position_unlock(table);
-	settle_prepared(info, &prepared);
 }
 
 /*
@@ -646,7 +640,6 @@ tl_turn_found(TlJobTableInfo *info, const TlTurnRow *row, bool claimed)
 int
 tl_turn_look_after(TlJobTableInfo *info, int max)
 {
-	TlPrepared	prepared = {0};
 	TlJobTable *table = enter(info);
 	TlTurns    *turns = &table->turns;
 	TlTime		now = tl_now();
@@ -662,25 +655,19 @@ tl_turn_look_after(TlJobTableInfo *info, int max)
 		turn = place(turns, turns->hand++);
 		if (turn->hash == 0 || turn->owner != 0 || turn->offered)
 			continue;
-		if (TransactionIdIsValid(turn->prepared))
-			note_prepared(&prepared, turn->prepared);
-		else if (turn->held_until <= now)
+		if (!TransactionIdIsValid(turn->prepared) && turn->held_until <= now)
 		{
 			offer(table, turn);
 			n++;
 		}
 	}
 	tl_position_unlock(table);
-	settle_prepared(info, &prepared);
 	return n;
 }
 
-/*
- * Note that there are rows of these values, from now on or soon.  False when
- * that was known.
- */
-static bool
-note_rows(TlJobTableInfo *info, const TlTurnRow *rows, int n, bool now)
+bool
+tl_turn_note_rows(TlJobTableInfo *info, const TlTurnRow *rows, int n,
+				  bool now)
 {
 	bool		news = false;
 	int			i = 0;
@@ -720,18 +707,6 @@ note_rows(TlJobTableInfo *info, const TlTurnRow *rows, int n, bool now)
 }
 
 void
-tl_turn_expect(TlJobTableInfo *info, const TlTurnRow *rows, int n)
-{
-	(void) note_rows(info, rows, n, false);
-}
-
-bool
-tl_turn_notice(TlJobTableInfo *info, const TlTurnRow *rows, int n)
-{
-	return note_rows(info, rows, n, true);
-}
-
-void
 tl_turn_try(TlJobTableInfo *info, const uint64 *freed, int n)
 {
 	TlJobTable *table = enter(info);
@@ -762,6 +737,7 @@ end_taken(TlJobTable *table, TlTurn *turn, TlTurnEnd end)
 	{
 		turn->prepared = GetTopTransactionIdIfAny();
 		table->turns.owned++;
+		table->turns.prepared++;
 	}
 	else if (end == TL_TURN_ABORTED)
 		offer(table, turn);

@@ -34,7 +34,8 @@ typedef struct TlTurn
 	int			owner;			/* number of the process, from 1; 0: nobody */
 	TransactionId prepared;		/* had it and was prepared; may have ended */
 	uint64		call;			/* that had it last */
-	TlTime		held_until;		/* not to be tried before, unless it comes free */
+	TlTime		held_until;		/* not to be tried before, unless it comes
+								 * free */
 	uint32		version;		/* changes when that may have become wrong */
 	TlPoint		value;			/* of the key column */
 	TlPoint		head;			/* id of the first of its rows, if known */
@@ -83,6 +84,9 @@ extern uint64 tl_turn_hash(TlJobTableInfo *info, Datum *value, bool isnull);
 extern int	tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n,
 						 int64 want, uint64 call, bool note);
 
+/* Free the turns of prepared transactions that have ended. */
+extern void tl_turn_settle_prepared(TlJobTableInfo *info);
+
 /* Make room for n more turns; somebody else may use it up. */
 extern void tl_turn_make_room(TlJobTableInfo *info, int n);
 
@@ -114,14 +118,13 @@ extern void tl_turn_found(TlJobTableInfo *info, const TlTurnRow *row,
 /* Of those held longer than they should, offer some; returns how many. */
 extern int	tl_turn_look_after(TlJobTableInfo *info, int max);
 
-/* Rows of these values are about to become ready there. */
-extern void tl_turn_expect(TlJobTableInfo *info, const TlTurnRow *rows, int n);
-
 /*
- * Ready rows of these values were seen where no claimer comes across them.
- * False when that is known.
+ * Ready rows of these values are where no claimer comes across them, or
+ * (without "now") will be at the end of this transaction.  False when that was
+ * known.
  */
-extern bool tl_turn_notice(TlJobTableInfo *info, const TlTurnRow *rows, int n);
+extern bool tl_turn_note_rows(TlJobTableInfo *info, const TlTurnRow *rows,
+							  int n, bool now);
 
 /* This transaction has set these free: do not pass them by for a hint. */
 extern void tl_turn_try(TlJobTableInfo *info, const uint64 *freed, int n);

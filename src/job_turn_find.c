@@ -109,7 +109,7 @@ settle_locked(TlTurnSearch *search, TlTurnRow *asked, int n, int from)
 	{
 		TlJobRow   *row = &rows->rows[i];
 		TlTurnRow  *turn = row->turn == 0 ? NULL :
-			find_by_hash(asked, n, row->turn);
+		find_by_hash(asked, n, row->turn);
 
 		if (row->turn != 0 && turn == NULL)
 			continue;
@@ -258,6 +258,8 @@ tl_turn_find_offered(TlTurnSearch *search, bool hard)
 	int			max;
 	int			n;
 
+	if (!hard)
+		tl_turn_settle_prepared(info);
 	freed = tl_job_freed_turns(info->relation, &nfreed);
 	if (!search->use_position)
 	{
@@ -437,6 +439,7 @@ init_search(TlTurnSearch *search, TlJobTableInfo *info, bool use_position)
 	search->use_position = use_position;
 	search->sees_rows = !tl_job_row_security(info);
 	search->sees_all = search->sees_rows && !IsolationUsesXactSnapshot();
+	tl_turn_settle_prepared(info);
 }
 
 static bool

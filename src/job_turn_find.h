@@ -24,7 +24,8 @@ typedef struct TlTurnSearch
 	bool		use_position;	/* rows that are passed by may be left behind */
 	bool		sees_rows;		/* no row security */
 	bool		sees_all;		/* nor an old snapshot */
-	bool		in_steps;		/* stop after many rows whose turn has not come */
+	bool		in_steps;		/* stop after many rows whose turn has not
+								 * come */
 	bool		stopped;
 	uint64		call;			/* serial number: each turn is taken once */
 } TlTurnSearch;

@@ -305,6 +305,15 @@ COMMIT PREPARED 'tokenlock_keys';
 SELECT id, k, sid FROM jobs WHERE status = '2' ORDER BY id;
 SELECT array_agg(id) FROM claim_jobs(NULL::jobs, 'w2', 9);
 
+SELECT array_agg(id) FROM claim_jobs(NULL::jobs, 'w1', 9, done => ARRAY[2, 3]);
+SELECT finish_jobs('jobs', 'w1', ARRAY[0, 4]);
+BEGIN;
+SELECT array_agg(id) FROM claim_jobs(NULL::jobs, 'w1', 9);
+PREPARE TRANSACTION 'tokenlock_keys';
+SELECT array_agg(id) FROM claim_jobs(NULL::jobs, 'w2', 9);
+ROLLBACK PREPARED 'tokenlock_keys';
+SELECT array_agg(id) FROM claim_jobs(NULL::jobs, 'w2', 9);
+
 -- With row security a key counts among the rows that are seen.
 CREATE TABLE seen (id int PRIMARY KEY, k int, who text, status text DEFAULT '0',
     sid text);
