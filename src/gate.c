@@ -117,7 +117,8 @@ tl_gate_drop_spare(void)
  * process.  It then gets the error of a deadlock, and knows from the mark
  * that it was none.  It may not have got as far as the queue yet: try again
  * until it has taken the mark or left the line.  Not for ever, though, as it
- * may have been stopped right there; it looks when it goes on.
+ * may have been stopped right there: who waits for a hold lock looks from time
+ * to time by itself, and in the queue everybody's turn comes.
  */
 void
 tl_gate_kick(const TlKey *key, int procno, uint64 serial, uint16 class)

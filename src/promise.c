@@ -120,7 +120,11 @@ reserve(TlTime ttl, bool anew)
 	next.longest = ttl;
 	good_until = pg_atomic_read_u64(&database->promised_until);
 	if (!anew && now <= good_until)
-		next.grace = Max(former.grace, setting);	/* the others still run */
+	{
+		/* the others still run; what is published may be lowered, by an error */
+		next.longest = Max(ttl, former.longest);
+		next.grace = Max(former.grace, setting);
+	}
 	else
 	{
 		good_until = now + TL_RESERVE_AHEAD;

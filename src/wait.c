@@ -57,6 +57,9 @@
 /* How many waiters of its own owner a grant gets out of the line at a time. */
 #define TL_MAX_KICKS	64
 
+/* A hold lock is waited for no longer than that without a look at the token. */
+#define TL_LOOK_AGAIN	((TlTime) 30 * USECS_PER_SEC)
+
 /* A wait in progress. */
 typedef struct TlWait
 {
@@ -91,7 +94,7 @@ static TlTime look_in_line(const TlWait *wait, TlStanding standing,
 						   uint64 released_serial, TlLook *look);
 static bool wait_for_hold(const TlWait *wait, uint64 serial);
 static bool take_kick(const TlWait *wait);
-static void acquire(const LOCKTAG *tag, const TlWait *wait);
+static void acquire(const LOCKTAG *tag, const TlWait *wait, TlTime most);
 static void sleep_on_latch(TlTime until);
 
 /*
@@ -376,7 +379,7 @@ wait_as_member(TlWait *wait, bool *again)
 	if (standing == TL_STANDING_GATE)
 	{
 		tl_gate_tag(&queue_tag, wait->queue_serial, TL_CLASS_QUEUE);
-		acquire(&queue_tag, wait);
+		acquire(&queue_tag, wait, TL_NEVER);
 	}
 
 	/* we are the head, or stand apart from the gate */
@@ -597,8 +600,8 @@ look_in_line(const TlWait *wait, TlStanding standing, uint64 released_serial,
 
 /*
  * Wait for the hold lock of a grant, and release it again.  Returns false
- * when it did not come to that: our time is over, or the head was told to
- * look at the token.
+ * when it did not come to that: our time is over, or the head is to look at
+ * the token, because it was told so or has not looked for long.
  *
  * In a subtransaction of its own, so that the queue lock, and with it our
  * place at the head of the line, is kept whatever happens.
@@ -617,7 +620,7 @@ wait_for_hold(const TlWait *wait, uint64 serial)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		acquire(&tag, wait);
+		acquire(&tag, wait, TL_LOOK_AGAIN);
 		LockRelease(&tag, ExclusiveLock, false);
 		ReleaseCurrentSubTransaction();
 		got = true;
@@ -664,14 +667,15 @@ take_kick(const TlWait *wait)
 
 /*
  * Acquire a lock of the gate at transaction level, waiting no longer than the
- * request or lock_timeout allows.  Both end it with the same error, which
- * recover() tells apart by the time.
+ * request or lock_timeout allows, nor than "most".  All end it with the same
+ * error, which the caller tells apart by the time.
  */
 static void
-acquire(const LOCKTAG *tag, const TlWait *wait)
+acquire(const LOCKTAG *tag, const TlWait *wait, TlTime most)
 {
 	int			lock_timeout = LockTimeout;
-	TlTime		until = Min(wait->deadline, wait->lock_deadline);
+	TlTime		until = Min(Min(wait->deadline, wait->lock_deadline),
+							tl_time_add(tl_now(), most));
 
 	/* a waiter must not hold back vacuum by a look at the catalogs */
 	InvalidateCatalogSnapshot();
