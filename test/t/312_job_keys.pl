@@ -161,20 +161,30 @@ sub act
 	if ($end eq 'PREPARE')
 	{
 		my $name = "$self->{sid}." . int(time * 1e6);
+		my $prepared = $self->call("PREPARE TRANSACTION '$name'");
 
-		return if !$self->call("PREPARE TRANSACTION '$name'");
 		$self->{held} = {};
 		sleep rand 0.05;
-		# by somebody else, who is not terminated in between
-		my $other = main::session($node, app => 'closer');
-		$other->query((rand() < 0.5 ? 'COMMIT' : 'ROLLBACK')
-			. " PREPARED '$name'");
-		$other->quit;
-		return 1;
+		# Who is terminated may have prepared it, and was not told.
+		$self->close_prepared($name);
+		return $prepared;
 	}
 	return if !$self->call($end);
 	$self->{held} = \%before if $end eq 'ROLLBACK';
 	return 1;
+}
+
+# Ends a prepared transaction, in a session that nobody terminates.
+sub close_prepared
+{
+	my ($self, $name) = @_;
+	my $closer = main::session($node, app => 'closer');
+
+	$closer->query((rand() < 0.5 ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$name'")
+	  if $closer->one("SELECT count(*) FROM pg_prepared_xacts
+		WHERE gid = '$name'");
+	$closer->quit;
+	return;
 }
 
 sub one_call
@@ -337,7 +347,8 @@ for my $table (sort keys %tables)
 		60);
 	ok($drained, "$table: the last worker gets all that is left");
 	diag($w->one("SELECT json_agg(j) FROM (SELECT status, sid, k, count(*),
-		min(id) FROM $table WHERE status IN ('0', '2') GROUP BY 1, 2, 3) j"))
+		min(id), (SELECT count(*) FROM pg_prepared_xacts) AS prepared
+		FROM $table WHERE status IN ('0', '2') GROUP BY 1, 2, 3) j"))
 	  if !$drained;
 
 	my %rows = map {
