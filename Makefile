@@ -15,6 +15,7 @@ OBJS = \
 	src/gate.o \
 	src/grant.o \
 	src/guard.o \
+	src/hold.o \
 	src/job_claim.o \
 	src/job_describe.o \
 	src/job_finish.o \
@@ -34,6 +35,7 @@ OBJS = \
 	src/job_turn.o \
 	src/job_turn_find.o \
 	src/job_turn_sql.o \
+	src/job_turns.o \
 	src/job_views.o \
 	src/job_wait.o \
 	src/job_wake.o \

@@ -31,7 +31,7 @@ extern void tl_guard_upgraded(uint64 from, uint64 to);
 extern tl_noreturn void tl_guard_error_put(const TlKey *key);
 
 /*
- * For the callbacks of session.c.  tl_guard_pin checks all guards and pins
+ * For the callbacks of hold.c.  tl_guard_pin checks all guards and pins
  * their grants, or raises an error; tl_guard_end lets go of them.
  */
 extern void tl_guard_pin(void);

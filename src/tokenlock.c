@@ -13,11 +13,11 @@
 #include "database.h"
 #include "drop.h"
 #include "fmgr.h"
+#include "hold.h"
 #include "job_wait.h"
 #include "jobs.h"
 #include "miscadmin.h"
 #include "recover.h"
-#include "session.h"
 #include "shmem.h"
 #include "statefile.h"
 #include "stats.h"
@@ -147,5 +147,5 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 
 	/* only after it succeeded: it is refused in a transaction block */
 	if (discard_all)
-		tl_session_discard();
+		tl_hold_discard();
 }
