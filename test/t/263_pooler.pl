@@ -178,13 +178,22 @@ subtest 'places in line' => sub {
 };
 
 subtest 'the server ends all connections' => sub {
+	my $ask = "SELECT answer, place FROM token_request('k', owner => 'b',
+		keep_place => '1 min')";
+
+	is(by(0, $B, $ask), 'queued|1', 'a place');
 	by_any(
 		sub {
 			$app->query("SELECT pg_terminate_backend($_)") for @servers;
 			ok(until_gone($app, @servers), 'they are gone');
 		});
 	by_both($A, q(SELECT token_renew('k', owner => 'a')), 't');
-	by_both($B, q(SELECT token_get('k', owner => 'b')), 'f');
+	by_both($B, $ask, 'queued|1');
+	is(by(1, $A, q(SELECT token_put('k', owner => 'a'))), 't', 'put');
+	is(by(0, $B, $ask), 'new|', 'the place was kept');
+	is(by(1, $B, q(SELECT token_put('k', owner => 'b'))), 't', 'put');
+	like(by(0, $A, q(CALL token_acquire('k', owner => 'a'))),
+		qr/^t\|/, 'acquired without a snapshot');
 	is(by(1, $A, q(SELECT token_put('k', owner => 'a'))), 't', 'put');
 };
 
