@@ -124,22 +124,22 @@ public class Lock {
             close(connection);
         }
 
-        /* To be called before each step of work, above all if it has no guard. */
-        void check() throws Lost {
-            if (over.getCount() == 0 || clock() >= mineUntil) {
-                throw new Lost("its time is over");
-            }
+        /* To be asked before each step of work, above all if it has no guard. */
+        boolean isMine() {
+            return over.getCount() > 0 && clock() < mineUntil;
         }
 
         /* This transaction is committed only while the lock is ours. */
         void guard(Connection connection) throws SQLException, Lost {
-            check();
+            if (!isMine()) {
+                throw new Lost("its time is over");
+            }
             call(connection, "token_guard").close();
         }
 
         boolean put(Connection connection) throws SQLException {
-            over.countDown();
             try (ResultSet row = call(connection, "token_put")) {
+                over.countDown();
                 return row.getBoolean(1);
             }
         }
@@ -206,6 +206,9 @@ public class Lock {
             } catch (SQLException error) {
                 if (!error.getSQLState().matches("(08|53|57).*")) {
                     throw error;        // it will be no better the next time
+                }
+                if (stopping && (grant == null || !grant.isMine())) {
+                    break;
                 }
                 say("trying again: " + error.getMessage());
                 close(connection);

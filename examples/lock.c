@@ -5,14 +5,14 @@
  *         -L "$(pg_config --libdir)" -lpq -pthread
  *
  * It is a lease of a named owner: it needs no connection while it is held, and
- * a pooler may stand in between.  A heartbeat renews it, and comes to know when
- * it is lost; what is written to the database is guarded, so that nothing is
- * committed by a holder that comes too late.
+ * a pooler may stand in between.  A heartbeat renews it, and comes to know
+ * when it is lost; what is written to the database is guarded, so that nothing
+ * is committed by a holder that comes too late.
  *
  * Here the holder writes a line into the table "ledger" again and again.
  * PGHOST, PGDATABASE etc. say where the database is.  Arguments: the lock; the
- * owner, a name unlike any other process's; and after how many seconds a silent
- * holder is dead.
+ * owner, a name unlike any other process's; and after how many seconds a
+ * silent holder is dead.
  */
 
 #define _GNU_SOURCE
@@ -79,8 +79,8 @@ connect_as(const char *purpose)
 
 /*
  * Run a statement.  A guard that fails, at once or at commit, means that the
- * lock is lost, and a connection that fails does not.  Any other error is the
- * end, as it will be no better the next time.  The first value of the first
+ * lock is lost.  A connection that fails, a cancel or a lack of resources does
+ * not.  Any other error is the end: it will be no better the next time.  The first value of the first
  * row goes to answer, if there is one.
  */
 static Outcome
@@ -94,7 +94,9 @@ run(PGconn *conn, const char *sql, int n, const char *const *values,
 	if (answer != NULL)
 		snprintf(answer, size, "%s",
 				 PQntuples(res) > 0 ? PQgetvalue(res, 0, 0) : "");
-	if (PQstatus(conn) != CONNECTION_OK)
+	if (PQstatus(conn) != CONNECTION_OK ||
+		(state != NULL && (strncmp(state, "53", 2) == 0 ||
+						   strncmp(state, "57", 2) == 0)))
 		outcome = BROKEN;
 	else if (state != NULL &&
 			 (strcmp(state, "55000") == 0 || strcmp(state, "40001") == 0))
@@ -166,7 +168,8 @@ take(PGconn *conn)
 	const char *values[] = {name, owner, ttl};
 
 	if (run(conn, "SELECT fence FROM token_request($1, owner => $2,"
-			" wait => '2 s', ttl => $3 * interval '1 s', keep_place => '10 s')",
+			" wait => '2 s', ttl => $3 * interval '1 s',"
+			" keep_place => '10 s')",
 			3, values, grant.fence, sizeof grant.fence) != DONE ||
 		grant.fence[0] == '\0')
 		return false;
@@ -180,7 +183,7 @@ take(PGconn *conn)
 	return true;
 }
 
-/* To be called before each step of work, above all if it has no guard. */
+/* To be asked before each step of work, above all if it has no guard. */
 static bool
 is_mine(void)
 {
@@ -213,7 +216,7 @@ write_line(PGconn *conn)
 					   " VALUES ($1, $2)", 2, values, NULL, 0)) == DONE &&
 		(outcome = run(conn, "COMMIT", 0, NULL, NULL, 0)) == DONE)
 		return DONE;
-	if (outcome == LOST)
+	if (PQtransactionStatus(conn) == PQTRANS_INERROR)
 		run(conn, "ROLLBACK", 0, NULL, NULL, 0);
 	return outcome;
 }
@@ -241,6 +244,8 @@ main(int argc, char **argv)
 
 		if (conn == NULL || PQstatus(conn) != CONNECTION_OK)
 		{
+			if (stopping && !is_mine())
+				break;
 			PQfinish(conn);		/* but the lock is still there */
 			conn = connect_as("");
 			if (PQstatus(conn) != CONNECTION_OK)

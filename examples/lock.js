@@ -97,16 +97,16 @@ class Grant {
     client?.end().catch(() => {});
   }
 
-  /* To be called before each step of work, above all if it has no guard. */
-  check() {
-    if (this.over.signal.aborted || clock() >= this.mineUntil) {
-      throw new Lost('its time is over');
-    }
+  /* To be asked before each step of work, above all if it has no guard. */
+  isMine() {
+    return !this.over.signal.aborted && clock() < this.mineUntil;
   }
 
   /* This transaction is committed only while the lock is ours. */
   async guard(client) {
-    this.check();
+    if (!this.isMine()) {
+      throw new Lost('its time is over');
+    }
     await this.call(client, 'token_guard');
   }
 }
@@ -143,9 +143,9 @@ async function run(options) {
         await writeLine(grant, client);
         await sleep(20);
       } else {
+        const put = await grant.call(client, 'token_put');
         grant.over.abort();
-        say(await grant.call(client, 'token_put') ? 'put'
-          : 'lost: it was not ours any more');
+        say(put ? 'put' : 'lost: it was not ours any more');
         grant = null;
       }
     } catch (error) {
@@ -155,6 +155,8 @@ async function run(options) {
         grant = null;
       } else if (/^(?!08|53|57)[0-9A-Z]{5}$/.test(error.code)) {
         throw error; // what will be no better the next time
+      } else if (stopping && !grant?.isMine()) {
+        break;
       } else {
         say(`trying again: ${error.message}`);
         client?.end().catch(() => {});
@@ -163,7 +165,8 @@ async function run(options) {
       }
     }
   }
-  client?.end();
+  grant?.over.abort();
+  client?.end().catch(() => {});
 }
 
 const { values } = parseArgs({

@@ -88,14 +88,14 @@ class Grant:
         if connection is not None:
             connection.close()
 
-    def check(self):
-        """To be called before each step of work, above all if it has no guard."""
-        if self.over.is_set() or clock() >= self.mine_until:
-            raise Lost("its time is over")
+    def is_mine(self):
+        """To be asked before each step of work, above all if it has no guard."""
+        return not self.over.is_set() and clock() < self.mine_until
 
     def guard(self, cursor):
         """This transaction is committed only while the lock is ours."""
-        self.check()
+        if not self.is_mine():
+            raise Lost("its time is over")
         try:
             self.call(cursor, "token_guard")
         except errors.ObjectNotInPrerequisiteState as error:
@@ -123,8 +123,8 @@ def run(options, stopping):
                 write_line(grant, connection)
                 time.sleep(0.02)
             else:
-                grant.over.set()
                 put = grant.call(connection.cursor(), "token_put")
+                grant.over.set()
                 say("put" if put else "lost: it was not ours any more")
                 grant = None
         except (Lost, errors.SerializationFailure) as error:
@@ -132,6 +132,8 @@ def run(options, stopping):
             grant.over.set()
             grant = None
         except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+            if stopping.is_set() and not (grant and grant.is_mine()):
+                return
             say(f"trying again: {str(error).strip()}")
             connection = None       # but the lock is still there
             time.sleep(0.1)

@@ -66,10 +66,22 @@ now(void)
 	return ts.tv_sec + ts.tv_nsec / 1e9;
 }
 
+/* May it go better the next time? */
+static bool
+is_passing(PGconn *conn, const PGresult *res)
+{
+	const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+
+	return PQstatus(conn) != CONNECTION_OK ||
+		(state != NULL && (strncmp(state, "40", 2) == 0 ||
+						   strncmp(state, "53", 2) == 0 ||
+						   strncmp(state, "57", 2) == 0));
+}
+
 /*
- * Run a statement, on a connection that is made when needed, and made anew when
- * it is lost.  NULL when it may go better the next time, after saying why; any
- * other error is the end.
+ * Run a statement, on a connection that is made when needed, and made anew
+ * when it is lost.  NULL when it may go better the next time, after saying
+ * why; any other error is the end.
  */
 static PGresult *
 run(PGconn **conn, const char *purpose, const char *sql, int n,
@@ -88,7 +100,7 @@ run(PGconn **conn, const char *purpose, const char *sql, int n,
 		return res;
 	fprintf(stderr, "%s: %s: %s", sid, *purpose ? "no heartbeat" :
 			"trying again", PQerrorMessage(*conn));
-	if (PQstatus(*conn) == CONNECTION_OK)
+	if (!is_passing(*conn, res))
 		exit(1);
 	PQclear(res);
 	PQfinish(*conn);
@@ -116,9 +128,10 @@ claim(PGconn **conn)
 {
 	const char *values[] = {sid, done_ids(), ttl};
 	double		sent = now();
-	PGresult   *jobs = run(conn, "", "SELECT id, task FROM claim_jobs(NULL::jobs,"
-						   " $1, " BATCH ", done => $2::bigint[], wait => '2 s',"
-						   " ttl => $3 * interval '1 s')", 3, values);
+	PGresult   *jobs = run(conn, "", "SELECT id, task FROM claim_jobs("
+						   "NULL::jobs, $1, " BATCH ", done => $2::bigint[],"
+						   " wait => '2 s', ttl => $3 * interval '1 s')", 3,
+						   values);
 
 	if (jobs != NULL)
 		mine_until = sent + atof(ttl);
@@ -161,7 +174,8 @@ heartbeat(void *arg)
 
 		usleep(atof(ttl) * 1e6 / 3);
 		sent = now();
-		res = run(&conn, " heartbeat", "SELECT renew_jobs('jobs', $1)", 1, &sid);
+		res = run(&conn, " heartbeat", "SELECT renew_jobs('jobs', $1)", 1,
+				  &sid);
 		if (res == NULL)
 			continue;
 		if (PQgetvalue(res, 0, 0)[0] != 't')

@@ -16,7 +16,8 @@ use Test::More;
 use TokenlockTest;
 
 our @EXPORT = qw(examples client_server start printed ended there_is held
-  make_jobs until_busy try_workers with_options python node_js java jdbc_url built);
+  make_jobs until_busy try_workers with_options python node_js java jdbc_url
+  built);
 
 my ($logs, $watch);
 my $jobs = 400;
@@ -28,10 +29,9 @@ sub examples { return "$FindBin::RealBin/../../examples"; }
 # only, as JDBC's does; and a session to watch them.
 sub client_server
 {
-	my ($name, %opt) = @_;
+	my ($name) = @_;
 	my $node = new_server($name,
-		conf => "max_connections = 50\nlisten_addresses = '127.0.0.1'\n"
-		  . ($opt{conf} // ''));
+		conf => "max_connections = 50\nlisten_addresses = '127.0.0.1'\n");
 
 	$logs = PostgreSQL::Test::Utils::tempdir();
 	$watch = session($node);
@@ -168,8 +168,8 @@ sub with_options
 	return sub { return (@command, '--sid', $_[0], '--ttl', $_[1]) };
 }
 
-# Several workers that one command starts (code, from a sid and a ttl), and that
-# end so when told to.
+# Several workers that one command starts (code, from a sid and a ttl), and
+# that end so when told to.
 sub try_workers
 {
 	my ($name, $exit, $command) = @_;

@@ -1,7 +1,7 @@
 # The workers of examples/, as real programs with real drivers.  Of each sort
-# several work on one table; one is killed, one stands still for too long, one is
-# told to stop, one loses its connections.  In the end each job was done once,
-# but for those that lapsed in the hands of the first two.
+# several work on one table; one is killed, one stands still for too long, one
+# is told to stop, one loses its connections.  In the end each job was done
+# once, but for those that lapsed in the hands of the first two.
 
 use strict;
 use warnings FATAL => 'all';

@@ -17,10 +17,11 @@ use Test::More;
 use TokenlockTest;
 
 my $folder = "$FindBin::RealBin/../../monitoring";
-my $exporter = $ENV{POSTGRES_EXPORTER} // '/usr/bin/prometheus-postgres-exporter';
+my $exporter = $ENV{POSTGRES_EXPORTER}
+  // '/usr/bin/prometheus-postgres-exporter';
 if (!-x $exporter)
 {
-	my $what = 'needs what is in Debian\'s package prometheus-postgres-exporter';
+	my $what = "needs Debian's package prometheus-postgres-exporter";
 	die $what if $ENV{TOKENLOCK_TEST_CLIENTS};
 	plan skip_all => $what;
 }
@@ -55,7 +56,8 @@ sub metrics
 			return $answer->{success};
 		})
 	  or die 'no metrics: ' . printed($program, 'err');
-	return { $answer->{content} =~ /^((?:tokenlock|pg_exporter)\w*(?:\{.*\})?) (\S+)$/mg };
+	return { $answer->{content} =~
+		  /^((?:tokenlock|pg_exporter)\w*(?:\{.*\})?) (\S+)$/mg };
 }
 
 # One test: what a metric says; the labels after the database.
