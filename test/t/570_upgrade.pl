@@ -67,6 +67,7 @@ $old->safe_psql('idle', 'CREATE SCHEMA s; CREATE EXTENSION tokenlock SCHEMA s');
 $old->safe_psql('postgres', "SELECT setval('tokenlock_fence', 200::bigint << 44)");
 my $A = session($old);
 takes($A, $_, '5min', 'a short lease') for 'k', 'short';
+cmp_ok($last{k}, '>=', 200 << 44, 'which has not begun anew');
 answers($A, "token_put('k', owner => 'w1')", 't');
 takes($A, 'long', '1h', 'a long lease');
 answers($A, "(SELECT answer FROM token_request('long', owner => 'w2',
