@@ -196,6 +196,10 @@ is($R->one("SELECT count(*) FROM $_"), '0', "and has no $_")
 $one->wait_for_catchup($two);
 $R->quit;
 $two->stop;
+# after a start fences are reserved anew, which the standby does not see
+$B->quit;
+$one->restart;
+$B = session($one);
 answers($B, "token_get('unseen', owner => 'n1', ttl => '10min')", 't');
 answers($B, "token_get('unseen2', owner => 'n1', ttl => '10s')", 't');
 my $unseen = $B->one("SELECT token_fence('unseen', owner => 'n1')");
