@@ -10,6 +10,25 @@
 #include <setjmp.h>
 #include <stdlib.h>
 
+/*
+ * A process that loads the library late cannot be told by the environment: the
+ * server has written its title over that.
+ */
+const char *__asan_default_options(void);
+const char *__ubsan_default_options(void);
+
+const char *
+__asan_default_options(void)
+{
+	return "verify_asan_link_order=0:detect_leaks=0";
+}
+
+const char *
+__ubsan_default_options(void)
+{
+	return "print_stacktrace=1";
+}
+
 typedef void (*Jump) (struct __jmp_buf_tag *env, int value);
 
 static void jump(const char *name, struct __jmp_buf_tag *env, int value)
