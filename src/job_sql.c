@@ -304,8 +304,12 @@ prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobChange change)
 	appendStringInfoString(&buf, " WHERE ");
 	types[0] = append_listed(&buf, info);
 	if (change == TL_CHANGE_CLAIM)
-		appendStringInfo(&buf, " RETURNING %s, %s", info->id.name,
+	{
+		appendStringInfo(&buf, " RETURNING %s, %s, (", info->id.name,
 						 info->alias);
+		append_owned(&buf, info, 2);
+		appendStringInfoString(&buf, ") IS TRUE");
+	}
 	tl_plan_prepare(plan, buf.data, lengthof(types), types);
 }
 
@@ -390,9 +394,10 @@ find_slot(TlJobTableInfo *info, const TlJobRows *rows,
 }
 
 /*
- * Put the rows that an UPDATE has returned in the order of *rows.  They
- * mostly come in that order; where the keys are in no order in the table, as
- * random ones, they are looked up.
+ * Put the rows that an UPDATE has returned in the order of *rows, but for those
+ * that the worker does not have: a trigger may do as it likes.  They mostly
+ * come in that order; where the keys are in no order in the table, as random
+ * ones, they are looked up.
  */
 static int64
 collect_changed(TlJobTableInfo *info, const TlJobRows *rows,
@@ -415,9 +420,14 @@ collect_changed(TlJobTableInfo *info, const TlJobRows *rows,
 									   &isnull);
 		Datum		row = SPI_getbinval(result->vals[i], result->tupdesc, 2,
 										&isnull);
+		bool		owned = DatumGetBool(SPI_getbinval(result->vals[i],
+													   result->tupdesc, 3,
+													   &isnull));
 		int			at = next;
 
 		CHECK_FOR_INTERRUPTS();
+		if (!owned)
+			continue;
 		if (slots[at] != NULL ||
 			!tl_value_same(rows->rows[at].id, id, info->key.len,
 						   info->key.byval))

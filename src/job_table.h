@@ -319,8 +319,8 @@ extern int64 tl_job_count(TlJobTableInfo *info, Datum sid, bool no_sid,
 
 /*
  * Change rows that are locked.  With a claim, the rows as they are then go to
- * *changed, in the order of *rows; those that a trigger has suppressed are not
- * among them.  Returns how many there are.
+ * *changed, in the order of *rows; those that a trigger has suppressed, or
+ * given another status or sid, are not among them.  Returns how many there are.
  */
 extern int64 tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
 						const TlJobRows *rows, HeapTupleHeader *changed);
