@@ -19,6 +19,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "lib/dshash.h"
 #include "storage/lock.h"
@@ -127,6 +128,18 @@ tl_owns_relation(Oid relation, Oid role)
 	return object_ownercheck(RelationRelationId, relation, role);
 #else
 	return pg_class_ownercheck(relation, role);
+#endif
+}
+
+/* May this role call that function? */
+static inline bool
+tl_may_execute(Oid function, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role,
+						   ACL_EXECUTE) == ACLCHECK_OK;
+#else
+	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
 #endif
 }
 

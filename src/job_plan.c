@@ -350,8 +350,8 @@ tl_job_free_plans(TlJobTableInfo *info)
 
 	for (Size i = 0; i < sizeof(info->find) / sizeof(TlJobPlan); i++)
 		free_plan(&find[i]);
-	for (Size i = 0; i < lengthof(info->count); i++)
-		free_plan(&info->count[i]);
+	for (Size i = 0; i < 4; i++)
+		free_plan(&info->count[i / 2][i % 2]);
 	for (Size i = 0; i < lengthof(info->set); i++)
 		free_plan(&info->set[i]);
 	free_plan(&info->sort);

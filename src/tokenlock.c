@@ -15,6 +15,7 @@
 #include "fmgr.h"
 #include "hold.h"
 #include "job_wait.h"
+#include "job_wake.h"
 #include "jobs.h"
 #include "miscadmin.h"
 #include "recover.h"
@@ -144,6 +145,8 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	/* no callback has run for what it did; others see it already */
 	if (end_prepared)
 		tl_job_wake_database();
+
+	tl_wake_after_utility(statement);
 
 	/* only after it succeeded: it is refused in a transaction block */
 	if (discard_all)
