@@ -13,6 +13,7 @@ use lib "$FindBin::RealBin/../perl";
 use ClientTest;
 use Encode ();
 use HTTP::Tiny;
+use IO::Socket::INET;
 use List::Util qw(sum);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -260,8 +261,14 @@ sub miscounted
 }
 
 my $box = run_box('bearerbox', $bearerbox);
-ok(until_true(sub { status() =~ /^Status: running/m }), 'bearerbox runs')
-  or diag printed($box, 'err');
+# The others give up where it does not listen yet.
+ok( until_true(
+		sub {
+			status() =~ /FAKE:\d+ \(connecting/ && IO::Socket::INET->new(
+				PeerAddr => '127.0.0.1',
+				PeerPort => $port{13001});
+		}),
+	'bearerbox runs') or diag printed($box, 'err');
 $smsc = run_program('smsc', $fakesmsc, '-H', '127.0.0.1', '-r',
 	$port{10000}, '-m', 0, '1 2 text nop');
 ok(until_true(sub { status() =~ /FAKE:\d+ \(online/ }), 'with an SMSC')
