@@ -37,7 +37,7 @@ for line in sys.stdin:
             rates.setdefault((batch, kind, int(workers)), []).append(value)
     elif script == "handover" and unit == "ms":
         if "end" in group:
-            kind = "a lease's end"
+            kind = "lease that ends"
         times.setdefault(("hand-over", kind), []).append(value)
     elif script == "jobs-wake" and unit == "ms" and group.endswith(" on"):
         times.setdefault(("wake-up", kind), []).append(value)
