@@ -51,6 +51,8 @@ for key, values in times.items():
                    for i, value in enumerate(values)]
 
 for (folder, kind), points in curves.items():
+    if len(points) < 2:             # no curve
+        continue
     path = os.path.join(sys.argv[1], folder)
     os.makedirs(path, exist_ok=True)
     order = ORDER.index(kind) if kind in ORDER else 99
