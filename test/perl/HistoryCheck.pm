@@ -139,9 +139,9 @@ sub follow
 		}
 		elsif ($c->{type} eq 'ask' && $a eq 't')
 		{
-			if (!$b || $b->{fence} != $c->{fence})
+			if (!$b || $b->{fence} != $c->{fence} || $c->{how} eq 'new')
 			{
-				$self->told_gone($b, $c) if $b;
+				$self->told_gone($b, $c) if $b && $b->{fence} != $c->{fence};
 				$b = $belief{ $c->{name} } = $self->believe($c, $pending{ $c->{name} });
 			}
 			$self->confirm($b, $c);
