@@ -54,7 +54,7 @@ sub connect
 		return if $self->{conn};
 		TokenlockTest::fatal("could not connect: $@")
 		  if !ref $@ || $@->code !~ $down;
-		StressClient::pause(0.3);
+		StressClient::pause(0.2);
 	}
 	return;
 }
@@ -199,8 +199,8 @@ sub round
 	  if $self->{held}{$name} && $self->{held}{$name}{until} <= now();
 	if (!$self->{held}{$name} || $dice < 0.1) { $self->take($name); }
 	elsif ($dice < 0.25) { $self->renew_it($name, $self->length_of($name)); }
-	elsif ($dice < 0.55) { $self->guarded($name); }
-	elsif ($dice < 0.85) { $self->put_it($name); }
+	elsif ($dice < 0.6) { $self->guarded($name); }
+	elsif ($dice < 0.8) { $self->put_it($name); }
 	StressClient::pause(0.03);
 	return;
 }

@@ -26,7 +26,7 @@ use TokenlockTest;
 my $seed = $ENV{TL_SEED} || time & 0xffff;
 my $crashes = $ENV{TL_CRASHES} || (full_run() ? 40 : 5);
 my $clients = 8;
-my $grace = 1.5;
+my $grace = 3;
 
 # By what is left after them: a crash loses leases in memory, a restart nothing.
 my @kinds = qw(backend server immediate restart failover);
@@ -78,8 +78,8 @@ for my $id (1 .. $clients)
 				dir => $dir,
 				seed => $seed * 1000 + $id,
 				names => [qw(a b c)],
-				short => [ 0.15, 0.4, 0.8, 1.4 ],
-				long => [ 3, 8 ])->run;
+				short => [ 0.2, 1, 2, 2.9 ],
+				long => [ 4, 8 ])->run;
 		});
 }
 
