@@ -82,7 +82,7 @@ sub length_of
 {
 	my ($self, $name) = @_;
 	return 3600 if $name eq $self->{own};
-	return pick(@{ $self->{ rand() < 0.25 ? 'long' : 'short' } });
+	return pick(@{ $self->{ rand() < 0.25 && !$self->{cut} ? 'long' : 'short' } });
 }
 
 # Whoever asks for a shorter end believes in it from then on.
@@ -189,17 +189,20 @@ sub guarded
 	return;
 }
 
+# While there is a file "cut" nothing is begun that would wait for the standby.
 sub round
 {
 	my ($self) = @_;
-	my $name = pick(@{ $self->{names} }, $self->{own}, $self->holds_one);
+	my $cut = $self->{cut} = -e "$self->{dir}/cut";
+	my $name = pick(@{ $self->{names} }, $self->holds_one,
+		$cut ? () : $self->{own});
 	my $dice = rand;
 
 	delete $self->{held}{$name}
 	  if $self->{held}{$name} && $self->{held}{$name}{until} <= now();
 	if (!$self->{held}{$name} || $dice < 0.1) { $self->take($name); }
 	elsif ($dice < 0.25) { $self->renew_it($name, $self->length_of($name)); }
-	elsif ($dice < 0.6) { $self->guarded($name); }
+	elsif ($dice < 0.6) { $self->guarded($name) if !$cut; }
 	elsif ($dice < 0.8) { $self->put_it($name); }
 	StressClient::pause(0.03);
 	return;
