@@ -18,7 +18,7 @@
 #                                            its guard it had that snapshot
 #     crash  UNTIL KIND                    from this time until that leases in
 #                                            memory were lost
-#     event  KIND                          something else happened to the server
+#     event  UNTIL KIND                    something else happened to the server
 #
 # The promises:
 #   overlap   nobody is granted a token while somebody else believes to hold it
@@ -63,7 +63,7 @@ sub read_line
 	}
 	elsif ($event eq 'event')
 	{
-		$self->{count}{"event $f[0]"}++;
+		$self->{count}{"event $f[1]"}++;
 	}
 	elsif ($event eq 'work')
 	{

@@ -22,7 +22,8 @@ my $down = qr/^(08001|08006|57P01|57P02|57P03)$/;
 # HistoryClient->new(id => N, dir => DIR, seed => .., names => [..],
 #	short => [..], long => [..])
 #
-# The file "primary" in that folder has the socket's folder and the port.
+# The file "primary" in that folder has the socket's folder and the port; while
+# there is none there is nobody to connect to.
 sub new
 {
 	my ($class, %opt) = @_;
@@ -46,15 +47,15 @@ sub connect
 
 	while ($self->goes_on)
 	{
-		my ($host, $port) = split ' ',
-		  PostgreSQL::Test::Utils::slurp_file("$self->{dir}/primary");
+		Time::HiRes::sleep(0.01);
+		open my $fh, '<', "$self->{dir}/primary" or next;
+		my ($host, $port) = split ' ', <$fh>;
 		$self->{conn} = eval {
 			PgClient->new(host => $host, port => $port, app => 'history');
 		};
 		return if $self->{conn};
 		TokenlockTest::fatal("could not connect: $@")
 		  if !ref $@ || $@->code !~ $down;
-		StressClient::pause(0.2);
 	}
 	return;
 }

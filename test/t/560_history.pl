@@ -5,7 +5,7 @@
 # leases are not lost.
 #
 # TL_SEED repeats a run (as far as a race can be repeated), TL_CRASHES says how
-# often something happens to the server.
+# often something happens to the server, and TL_KINDS what.
 
 use strict;
 use warnings FATAL => 'all';
@@ -30,7 +30,8 @@ my $clients = 8;
 my $grace = $crashes > 4 ? 3 : 2;
 
 # By what is left after them: a crash loses leases in memory, a restart nothing.
-my @kinds = qw(backend server immediate restart failover);
+my @kinds = split ' ',
+  $ENV{TL_KINDS} || 'backend server immediate restart failover';
 
 note("seed $seed, $crashes crashes, $clients clients");
 srand($seed);
@@ -150,13 +151,6 @@ sub write_log
 	return;
 }
 
-sub crashed
-{
-	my ($kind, $from) = @_;
-	write_log($from, 'crash', sprintf('%.6f', now()), $kind);
-	return;
-}
-
 # The clients' log, which is the only one that tells, may be behind; but a
 # server's count is of itself.
 sub grants_go_on
@@ -180,19 +174,28 @@ sub grants_go_on
 		}, $limit // 120);
 }
 
-# A session that is of now, and no longer of before the crash.
-sub is_up
+# Clients do not look for a server that they do not know of.  Returns the time.
+sub hide_primary
 {
-	my ($node) = @_;
+	unlink "$dir/primary";
+	return now();
+}
+
+# Waits for the server, and lets the clients come.
+sub is_back
+{
+	my ($from, $event, $kind) = @_;
 
 	until_true(
 		sub {
 			eval {
-				session($node)->one('SELECT pg_is_in_recovery()') eq 'f';
+				session($primary)->one('SELECT pg_is_in_recovery()') eq 'f';
 			};
 		}, 120)
 	  or die 'the server does not come back';
 	undef $w;
+	write_log($from, $event, sprintf('%.6f', now()), $kind);
+	clients_turn_to($primary);
 	return;
 }
 
@@ -202,7 +205,7 @@ sub do_backend
 	my $pid = $s->one("SELECT pid FROM pg_stat_activity
 		WHERE application_name = 'history' OR backend_type <> 'client backend'
 		ORDER BY random() LIMIT 1");
-	my $from = now();
+	my $from = hide_primary();
 
 	# the session that asked ends when the postmaster has noticed
 	if (  !defined $pid
@@ -210,10 +213,10 @@ sub do_backend
 		|| !$s->fails('SELECT pg_sleep(60)'))
 	{
 		note('there was nobody to kill');
+		clients_turn_to($primary);
 		return;
 	}
-	is_up($primary);
-	crashed('backend', $from);
+	is_back($from, 'crash', 'backend');
 	return;
 }
 
@@ -247,29 +250,27 @@ sub kill_all
 
 sub do_server
 {
-	my $from = now();
+	my $from = hide_primary();
 	kill_all($primary);
 	$primary->start;
-	is_up($primary);
-	crashed('server', $from);
+	is_back($from, 'crash', 'server');
 	return;
 }
 
 sub do_immediate
 {
-	my $from = now();
+	my $from = hide_primary();
 	$primary->stop('immediate');
 	$primary->start;
-	is_up($primary);
-	crashed('immediate', $from);
+	is_back($from, 'crash', 'immediate');
 	return;
 }
 
 sub do_restart
 {
+	my $from = hide_primary();
 	$primary->restart;
-	is_up($primary);
-	write_log(now(), 'event', 'restart');
+	is_back($from, 'event', 'restart');
 	return;
 }
 
@@ -294,18 +295,16 @@ sub do_failover
 		do_immediate();
 		grants_go_on(5, 3 * $grace);
 	}
-	my $from = now();
+	my $from = hide_primary();
 	unlink "$dir/cut";
 	if ($how eq 'kill') { kill_all($primary); }
 	else                { $primary->stop($how); }
 	$standby->promote;
 	($primary, $standby) = ($standby, $primary);
-	is_up($primary);
-	crashed('failover', $from);
-	clients_turn_to($primary);
+	is_back($from, 'crash', 'failover');
 	# a promoted server that has not waited for all of its grace
 	do_immediate() if rand() < 0.3;
-	write_log(now(), 'event', $cut ? 'standby cut off' : 'standby followed');
+	write_log($from, 'event', now(), $cut ? 'standby cut off' : 'standby followed');
 	rebuild($standby, $primary);
 	return;
 }
@@ -332,14 +331,14 @@ sub rebuild
 		# the new timeline is in the control file after a checkpoint only
 		$of->safe_psql('postgres', 'CHECKPOINT');
 		system_or_bail('pg_rewind', '-D', $data, '--source-server', $source);
-		write_log(now(), 'event', 'pg_rewind');
+		write_log(now(), 'event', now(), 'pg_rewind');
 	}
 	else
 	{
 		File::Path::rmtree($data);
 		system_or_bail('pg_basebackup', '-D', $data, '-d', $source,
 			'--checkpoint', 'fast', '--no-sync');
-		write_log(now(), 'event', 'pg_basebackup') if $rebuilt;
+		write_log(now(), 'event', now(), 'pg_basebackup') if $rebuilt;
 	}
 	$node->append_conf('postgresql.conf', join "\n",
 		'',

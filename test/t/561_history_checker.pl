@@ -227,7 +227,7 @@ wrong('early', 'but not in one before', "
 	1.6 a renans 2 f
 ");
 wrong('early', 'nor in a restart', "$short
-	1.4 parent event restart
+	1.4 parent event 1.45 restart
 	1.5 a renew 2 k 10 1
 	1.6 a renans 2 f
 ");
