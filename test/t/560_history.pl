@@ -36,10 +36,8 @@ my @kinds = split ' ',
 note("seed $seed, $crashes crashes, $clients clients");
 srand($seed);
 
-# The machine does not go down, so what was written is there without fsync, and
-# a start does not have to look through all files.
 my %conf = (
-	fsync => 'off',
+	fsync => 'on',
 	restart_after_crash => 'on',
 	max_connections => 50,
 	wal_keep_size => "'256MB'",
