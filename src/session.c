@@ -777,7 +777,7 @@ on_xact(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 			if (statement_has_failed())
 				release_failed_statement();
-			/* FALLTHROUGH */
+			tl_fallthrough;
 		case XACT_EVENT_COMMIT:
 			/* at commit, others see by now what the transaction has done */
 			tl_guard_end();
