@@ -15,6 +15,7 @@ OBJS = \
 	src/gate.o \
 	src/grant.o \
 	src/guard.o \
+	src/hold.o \
 	src/job_claim.o \
 	src/job_describe.o \
 	src/job_finish.o \
@@ -34,6 +35,7 @@ OBJS = \
 	src/job_turn.o \
 	src/job_turn_find.o \
 	src/job_turn_sql.o \
+	src/job_turns.o \
 	src/job_views.o \
 	src/job_wait.o \
 	src/job_wake.o \
@@ -106,7 +108,10 @@ endif
 # object depends on which header.
 $(OBJS) $(OBJS:.o=.bc): $(wildcard $(srcdir)/src/*.h)
 
-# In a build outside the source tree, PostgreSQL 15 looks here for answers.
+# In a build outside the source tree, the compiler makes no folder for objects,
+$(shell mkdir -p src)
+
+# and PostgreSQL 15 looks here for answers.
 .PHONY: expected-link
 expected-link:
 	@test -e expected || ln -s '$(abspath $(srcdir))/expected' expected
@@ -118,3 +123,11 @@ check-pgtap:
 	'$(bindir)/createdb' -T template0 -E UTF8 $(PGTAP_DB)
 	PATH='$(bindir)':"$$PATH" pg_prove -d $(PGTAP_DB) $(PGTAP_TESTS)
 	'$(bindir)/dropdb' $(PGTAP_DB)
+
+# A release for PGXN: what is committed, with the version that META.json has.
+.PHONY: dist
+dist:
+	version=$$(sed -n 's/^   "version": "\(.*\)",$$/\1/p' '$(srcdir)/META.json') && \
+	git -C '$(srcdir)' archive --format=zip --prefix="$(EXTENSION)-$$version/" \
+		-o "$(CURDIR)/$(EXTENSION)-$$version.zip" HEAD && \
+	echo "$(EXTENSION)-$$version.zip"

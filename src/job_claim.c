@@ -253,7 +253,7 @@ find_own(TlClaim *claim)
 	range = tl_worker_range(&state, &claim->info->key);
 	if (state.inexact)
 	{
-		int64		n = tl_job_count(claim->info, call->sid, range);
+		int64		n = tl_job_count(claim->info, call->sid, false, range);
 
 		if (claim->sees_all)
 			(void) tl_worker_counted(&call->worker, state.version, 1,
@@ -278,7 +278,7 @@ find_own(TlClaim *claim)
 		found < state.claimed - pending)
 	{
 		/* deleted, or locked?  Count what is there. */
-		int64		n = tl_job_count(claim->info, call->sid, range);
+		int64		n = tl_job_count(claim->info, call->sid, false, range);
 
 		(void) tl_worker_counted(&call->worker, state.version, 1, n + pending);
 	}
@@ -337,7 +337,7 @@ take_from(TlClaim *claim, const TlKey *dead)
 		return;
 	}
 
-	if (!tl_job_read_sid(info, dead, &find.sid))
+	if (!tl_job_read_sid(info, dead, &find.sid, &find.no_sid))
 	{
 		/* what the column cannot hold is in no row */
 		(void) tl_worker_counted(dead, state.version, 0, 0);
@@ -381,8 +381,8 @@ take_from(TlClaim *claim, const TlKey *dead)
 		/* deleted, locked, or taken by others that have yet to commit? */
 		if (claim->sees_all)
 			(void) tl_worker_counted(dead, state.version, 0,
-									 tl_job_count(info, find.sid, range) +
-									 given_up);
+									 tl_job_count(info, find.sid, find.no_sid,
+												  range) + given_up);
 		if (found + given_up == 0)
 			tl_worker_rest(dead);
 	}
@@ -416,18 +416,23 @@ find_rows(TlClaim *claim, const TlJobFind *find)
 }
 
 /*
- * A worker's sid as a value of the column.  False when it is none (any more):
+ * A worker's sid as a value of the column, or none.  False when it is none (any more):
  * the column's type was changed since the worker claimed.  That must not stop
  * the claims of the others.
  */
 bool
-tl_job_read_sid(TlJobTableInfo *info, const TlKey *worker, Datum *sid)
+tl_job_read_sid(TlJobTableInfo *info, const TlKey *worker, Datum *sid,
+				bool *no_sid)
 {
 	text	   *name = cstring_to_text_with_len(worker->name, worker->len);
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	volatile bool valid = true;
 
+	*sid = (Datum) 0;
+	*no_sid = tl_job_is_no_sid(worker);
+	if (*no_sid)
+		return true;
 	if (info->sid.type == TEXTOID)
 	{
 		*sid = PointerGetDatum(name);

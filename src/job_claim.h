@@ -21,11 +21,11 @@ extern int64 tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 						  HeapTupleHeader **rows);
 
 /*
- * A worker's sid as a value of the column.  False when it is none (any more):
+ * A worker's sid as a value of the column, or none.  False when it is none (any more):
  * the column's type was changed since the worker claimed.  That must not stop
  * the claims of the others.
  */
 extern bool tl_job_read_sid(TlJobTableInfo *info, const TlKey *worker,
-							Datum *sid);
+							Datum *sid, bool *no_sid);
 
 #endif							/* TOKENLOCK_JOB_CLAIM_H */

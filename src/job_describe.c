@@ -14,6 +14,7 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/nbtree.h"
 #include "access/sysattr.h"
 #include "access/tableam.h"
 #include "catalog/partition.h"
@@ -60,6 +61,7 @@ static void describe_columns(TlJobTableInfo *info, Relation rel,
 static void describe_column(Relation rel, AttrNumber attnum,
 							TlJobColumn *column, const char *alias);
 static void describe_order(TlJobTableInfo *info, Oid collation);
+static void describe_equality(TlJobTableInfo *info, Oid collation);
 static void describe_statuses(TlJobTableInfo *info,
 							  const TlJobSettings *settings);
 static void describe_storage(TlJobTableInfo *info, Relation rel);
@@ -322,6 +324,7 @@ describe_columns(TlJobTableInfo *info, Relation rel,
 	describe_column(rel, status, &info->status, info->alias);
 	describe_column(rel, sid, &info->sid, info->alias);
 	describe_order(info, TupleDescAttr(RelationGetDescr(rel), id - 1)->attcollation);
+	describe_equality(info, TupleDescAttr(RelationGetDescr(rel), status - 1)->attcollation);
 	info->sid_may_be_null =
 		!TupleDescAttr(RelationGetDescr(rel), sid - 1)->attnotnull;
 }
@@ -398,6 +401,32 @@ describe_order(TlJobTableInfo *info, Oid collation)
 	info->key.byval = type->typbyval;
 	info->key.align = type->typalign;
 	fmgr_info_cxt(type->cmp_proc, &info->key.compare, CurrentMemoryContext);
+}
+
+/*
+ * How the status is compared: by its bytes, or, where 'NEW' can be the same as
+ * 'new', or 0.0 as 0, by a function.
+ */
+static void
+describe_equality(TlJobTableInfo *info, Oid collation)
+{
+	TypeCacheEntry *type = lookup_type_cache(info->status.type,
+											 TYPECACHE_EQ_OPR |
+											 TYPECACHE_BTREE_OPFAMILY);
+	Oid			by_image = OidIsValid(type->btree_opf) ?
+		get_opfamily_proc(type->btree_opf, type->btree_opintype,
+						  type->btree_opintype, BTEQUALIMAGE_PROC) : InvalidOid;
+
+	info->status_by_image = OidIsValid(by_image) &&
+		DatumGetBool(OidFunctionCall1Coll(by_image, collation,
+										  ObjectIdGetDatum(type->btree_opintype)));
+
+	/* with blanks at the end it is the same */
+	if (info->status.type == BPCHAROID && info->status.typmod < 0)
+		info->status_by_image = false;
+	info->status_collation = collation;
+	fmgr_info_cxt(get_opcode(type->eq_opr), &info->status_equal,
+				  CurrentMemoryContext);
 }
 
 /* What an error of the status type's input function is about. */
@@ -607,6 +636,24 @@ tl_job_require_failed(TlJobTableInfo *info)
 	MemoryContextSwitchTo(oldcontext);
 }
 
+/* What a claim writes must be there for it to write. */
+static void
+check_writable(Relation rel, const TlJobColumn *column)
+{
+	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(rel),
+												column->attnum - 1);
+
+	if (attribute->attgenerated != '\0' ||
+		attribute->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_GENERATED_ALWAYS),
+				 errmsg("cannot claim jobs from table \"%s\"",
+						RelationGetRelationName(rel)),
+				 errdetail("Column \"%s\" is generated, and cannot be updated.",
+						   column->raw_name),
+				 errhint("Name a column that is not with job_table_set.")));
+}
+
 /*
  * No column can serve two ends; and what a change of them means for the lock.
  * An update of a column in a unique index that a foreign key could refer to
@@ -633,8 +680,11 @@ describe_use(TlJobTableInfo *info, Relation rel)
 						 errdetail("Column \"%s\" cannot be two things at once.",
 								   used[i]->raw_name),
 						 errhint("A claim changes status and sid; the id and the others need columns of their own.")));
-		if (i > 0 && used[i] != &info->turn && bms_is_member(used[i]->attnum -
-								   FirstLowInvalidHeapAttributeNumber, keys))
+		if (used[i] == &info->id || used[i] == &info->turn)
+			continue;
+		check_writable(rel, used[i]);
+		if (bms_is_member(used[i]->attnum - FirstLowInvalidHeapAttributeNumber,
+						  keys))
 			info->strong_lock = true;
 	}
 }

@@ -77,6 +77,7 @@
 typedef struct TlClaimedRow
 {
 	Datum		sid;
+	bool		no_sid;
 	TlPoint		id;
 } TlClaimedRow;
 
@@ -107,6 +108,8 @@ typedef struct TlLook
 	bool		new_turn;		/* of a key that nobody knew to have some */
 	TlClaimedRow *claimed;		/* of one page */
 	int			nclaimed;
+	List	   *doubtful;		/* rows of it whose status may be written in
+								 * another way */
 } TlLook;
 
 static TlTime next_slice(const TlLookState *state, int share);
@@ -119,6 +122,9 @@ static bool look_from_start(TlJobTableInfo *info, bool short_answer);
 static bool look_at_leaf(TlLook *look, Relation rel, bool whole);
 static void look_at_page(TlLook *look, Relation rel, Buffer buffer);
 static void look_at_row(TlLook *look, TupleDesc desc, HeapTuple tuple);
+static void look_at_doubtful(TlLook *look, TupleDesc desc);
+static void note_row(TlLook *look, TupleDesc desc, HeapTuple tuple,
+					 bool ready);
 static void note_claimed(TlLook *look);
 static void keep_behind(TlLook *look);
 static bool note_ready(TlLook *look);
@@ -415,6 +421,7 @@ look_at_page(TlLook *look, Relation rel, Buffer buffer)
 			look_at_row(look, RelationGetDescr(rel), &tuple);
 	}
 	UnlockReleaseBuffer(buffer);
+	look_at_doubtful(look, RelationGetDescr(rel));
 }
 
 /* What becomes of such a row will be seen in the next round. */
@@ -493,21 +500,61 @@ note_turn(TlLook *look, TupleDesc desc, HeapTuple tuple)
 static void
 look_at_row(TlLook *look, TupleDesc desc, HeapTuple tuple)
 {
-	TlKeyType  *key = &look->info->key;
 	bool		isnull;
 	Datum		status = heap_getattr(tuple, look->status, desc, &isnull);
-	Datum		id;
-	TlPoint		point;
 	bool		ready;
+	bool		doubtful = false;
 
 	if (isnull)
 		return;
 	ready = same_status(look, status, TL_JOB_READY);
-	if (ready ? !look->position.known :
-		!same_status(look, status, TL_JOB_CLAIMED))
+	if (!ready && !same_status(look, status, TL_JOB_CLAIMED))
+	{
+		if (look->info->status_by_image ||
+			same_status(look, status, TL_JOB_DONE))
+			return;
+		doubtful = true;
+	}
+	if ((ready && !look->position.known) || tl_look_is_passing(tuple->t_data))
 		return;
-	if (tl_look_is_passing(tuple->t_data))
-		return;
+	if (doubtful)
+		look->doubtful = lappend(look->doubtful, heap_copytuple(tuple));
+	else
+		note_row(look, desc, tuple, ready);
+}
+
+/* The page being unlocked, compare by the type's own function. */
+static void
+look_at_doubtful(TlLook *look, TupleDesc desc)
+{
+	TlJobTableInfo *info = look->info;
+	ListCell   *cell;
+
+	foreach(cell, look->doubtful)
+	{
+		HeapTuple	tuple = lfirst(cell);
+		bool		isnull;
+		Datum		status = heap_getattr(tuple, look->status, desc, &isnull);
+		bool		is[TL_JOB_CLAIMED + 1];
+
+		for (int i = TL_JOB_READY; i <= TL_JOB_CLAIMED; i++)
+			is[i] = DatumGetBool(FunctionCall2Coll(&info->status_equal,
+												   info->status_collation,
+												   status, info->statuses[i]));
+		if (is[TL_JOB_READY] ? look->position.known : is[TL_JOB_CLAIMED])
+			note_row(look, desc, tuple, is[TL_JOB_READY]);
+	}
+	list_free_deep(look->doubtful);
+	look->doubtful = NIL;
+}
+
+static void
+note_row(TlLook *look, TupleDesc desc, HeapTuple tuple, bool ready)
+{
+	TlKeyType  *key = &look->info->key;
+	bool		isnull;
+	Datum		id;
+	TlPoint		point;
 
 	id = heap_getattr(tuple, look->id, desc, &isnull);
 	if (tl_point_needs_detoast(key, id))
@@ -527,10 +574,12 @@ look_at_row(TlLook *look, TupleDesc desc, HeapTuple tuple)
 		Datum		sid = heap_getattr(tuple, look->sid, desc, &isnull);
 		TlClaimedRow *row = &look->claimed[look->nclaimed];
 
-		if (isnull || (column->len == -1 &&
-					   VARATT_IS_EXTERNAL(DatumGetPointer(sid))))
+		if (!isnull && column->len == -1 &&
+			VARATT_IS_EXTERNAL(DatumGetPointer(sid)))
 			return;
-		row->sid = datumCopy(sid, column->byval, column->len);
+		row->no_sid = isnull;
+		if (!isnull)
+			row->sid = datumCopy(sid, column->byval, column->len);
 		row->id = point;
 		look->nclaimed++;
 	}
@@ -549,7 +598,9 @@ note_claimed(TlLook *look)
 		TlTime		expires;
 		TlKey		key;
 
-		if (!tl_job_sid_key(info, row->sid, &key) || key.len == 0)
+		if (row->no_sid)
+			tl_job_no_sid_key(info, &key);
+		else if (!tl_job_sid_key(info, row->sid, &key))
 			continue;
 		if (!tl_worker_found(&key, &row->id, &info->key, look->page_read,
 							 info->ttl, &expires))

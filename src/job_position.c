@@ -20,7 +20,7 @@
 
 #include "clock.h"
 #include "job_position.h"
-#include "job_turn.h"
+#include "job_turns.h"
 #include "miscadmin.h"
 
 #define job_tables()	tl_shmem_table(TL_TABLE_JOB_TABLES)

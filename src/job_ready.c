@@ -150,12 +150,14 @@ has_left_rows(TlJobTableInfo *info, const TlKey *dead)
 {
 	TlWorkerState state;
 	Datum		sid;
+	bool		no_sid;
 	int64		n = 0;
 
 	if (!tl_worker_is_dead(dead, &state))
 		return false;
-	if (tl_job_read_sid(info, dead, &sid))
-		n = tl_job_count(info, sid, tl_worker_range(&state, &info->key));
+	if (tl_job_read_sid(info, dead, &sid, &no_sid))
+		n = tl_job_count(info, sid, no_sid,
+						 tl_worker_range(&state, &info->key));
 	if (n > 0)
 		return true;
 	if (!tl_job_row_security(info) && !IsolationUsesXactSnapshot())

@@ -69,7 +69,7 @@ prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 	tl_job_append_columns(&buf, info);
 	appendStringInfo(&buf, " FROM %s WHERE ", info->from);
 	if (find->owned)
-		append_owned(&buf, info, 1);
+		append_owned(&buf, info, find->no_sid ? 0 : 1);
 	else
 		tl_job_append_ready(&buf, info, 5);
 	if (find->lower != TL_LOWER_NONE)
@@ -93,7 +93,7 @@ prepare_find(TlJobTableInfo *info, TlJobPlan *plan, const TlJobFind *find)
 int64
 tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 {
-	TlJobPlan  *plan = &info->find[find->owned][find->lower]
+	TlJobPlan  *plan = &info->find[find->owned + find->no_sid][find->lower]
 		[find->hi != NULL][find->wait];
 	Datum		values[5];
 	char		nulls[6] = "     ";
@@ -104,7 +104,7 @@ tl_job_find(TlJobTableInfo *info, const TlJobFind *find, TlJobRows *rows)
 	if (plan->plan == NULL)
 		prepare_find(info, plan, find);
 	values[0] = find->sid;
-	if (!find->owned)
+	if (!find->owned || find->no_sid)
 		nulls[0] = 'n';
 	if (find->lower != TL_LOWER_NONE)
 		values[1] = tl_point_value(find->lo, &info->key);
@@ -136,19 +136,21 @@ tl_job_check_statements(TlJobTableInfo *info)
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
-	prepare_find(info, &info->find[false][TL_LOWER_NONE][false][false],
+	prepare_find(info, &info->find[0][TL_LOWER_NONE][false][false],
 				 &find);
 	SPI_finish();
 	tl_job_end_path(level);
 }
 
 int64
-tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
+tl_job_count(TlJobTableInfo *info, Datum sid, bool no_sid,
+			 const TlRange *range)
 {
 	bool		bounded = range && tl_range_known(range);
-	TlJobPlan  *plan = &info->count[bounded];
+	TlJobPlan  *plan = &info->count[no_sid][bounded];
 	int64		pages = tl_job_pages_accessed();
 	Datum		values[3];
+	char		nulls[4] = "   ";
 	bool		isnull;
 	int64		n;
 
@@ -160,7 +162,7 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 		initStringInfo(&buf);
 		appendStringInfo(&buf, "SELECT pg_catalog.count(*) FROM %s WHERE ",
 						 info->from);
-		append_owned(&buf, info, 1);
+		append_owned(&buf, info, no_sid ? 0 : 1);
 		if (bounded)
 			appendStringInfo(&buf, " AND %s %s $2 AND %s %s $3",
 							 info->id.name, info->greater_equal,
@@ -168,12 +170,14 @@ tl_job_count(TlJobTableInfo *info, Datum sid, const TlRange *range)
 		tl_plan_prepare(plan, buf.data, bounded ? 3 : 1, types);
 	}
 	values[0] = sid;
+	if (no_sid)
+		nulls[0] = 'n';
 	if (bounded)
 	{
 		values[1] = tl_point_value(&range->lo, &info->key);
 		values[2] = tl_point_value(&range->hi, &info->key);
 	}
-	tl_plan_execute(plan, values, NULL, SPI_OK_SELECT);
+	tl_plan_execute(plan, values, nulls, SPI_OK_SELECT);
 	info->pages_read += tl_job_pages_accessed() - pages;
 	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
 									SPI_tuptable->tupdesc, 1, &isnull));
@@ -240,6 +244,21 @@ append_update(StringInfo buf, TlJobTableInfo *info, TlJobStatus status)
 		appendStringInfo(buf, ", %s = NULL", info->sid.target);
 }
 
+/* One less than what the column for attempts holds: there they stop. */
+static const char *
+most_attempts(const TlJobTableInfo *info)
+{
+	switch (info->attempts.type)
+	{
+		case INT2OID:
+			return "32766";
+		case INT4OID:
+			return "2147483646";
+		default:
+			return "9223372036854775806";
+	}
+}
+
 /* Parameters: 1 the rows' places or keys, 2 the sid. */
 static void
 prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobChange change)
@@ -256,8 +275,9 @@ prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobChange change)
 			appendStringInfo(&buf, ", %s = $2", info->sid.target);
 			if (counted)
 				appendStringInfo(&buf,
-								 ", %s = COALESCE(%s, 0) OPERATOR(pg_catalog.+) 1",
-								 info->attempts.target, info->attempts.name);
+								 ", %s = LEAST(COALESCE(%s, 0), %s) OPERATOR(pg_catalog.+) 1",
+								 info->attempts.target, info->attempts.name,
+								 most_attempts(info));
 			break;
 		case TL_CHANGE_FINISH:
 			append_update(&buf, info, TL_JOB_DONE);
@@ -284,8 +304,12 @@ prepare_set(TlJobTableInfo *info, TlJobPlan *plan, TlJobChange change)
 	appendStringInfoString(&buf, " WHERE ");
 	types[0] = append_listed(&buf, info);
 	if (change == TL_CHANGE_CLAIM)
-		appendStringInfo(&buf, " RETURNING %s, %s", info->id.name,
+	{
+		appendStringInfo(&buf, " RETURNING %s, %s, (", info->id.name,
 						 info->alias);
+		append_owned(&buf, info, 2);
+		appendStringInfoString(&buf, ") IS TRUE");
+	}
 	tl_plan_prepare(plan, buf.data, lengthof(types), types);
 }
 
@@ -370,9 +394,10 @@ find_slot(TlJobTableInfo *info, const TlJobRows *rows,
 }
 
 /*
- * Put the rows that an UPDATE has returned in the order of *rows.  They
- * mostly come in that order; where the keys are in no order in the table, as
- * random ones, they are looked up.
+ * Put the rows that an UPDATE has returned in the order of *rows, but for those
+ * that the worker does not have: a trigger may do as it likes.  They mostly
+ * come in that order; where the keys are in no order in the table, as random
+ * ones, they are looked up.
  */
 static int64
 collect_changed(TlJobTableInfo *info, const TlJobRows *rows,
@@ -395,9 +420,14 @@ collect_changed(TlJobTableInfo *info, const TlJobRows *rows,
 									   &isnull);
 		Datum		row = SPI_getbinval(result->vals[i], result->tupdesc, 2,
 										&isnull);
+		bool		owned = DatumGetBool(SPI_getbinval(result->vals[i],
+													   result->tupdesc, 3,
+													   &isnull));
 		int			at = next;
 
 		CHECK_FOR_INTERRUPTS();
+		if (!owned)
+			continue;
 		if (slots[at] != NULL ||
 			!tl_value_same(rows->rows[at].id, id, info->key.len,
 						   info->key.byval))
@@ -669,13 +699,17 @@ list_plan(TlJobTableInfo *info, Oid array_type)
  * Parts of statements
  */
 
+/* Rows that a sid has claimed; without a parameter, that nobody has. */
 static void
 append_owned(StringInfo buf, TlJobTableInfo *info, int sid_param)
 {
-	appendStringInfo(buf, "%s %s %s AND %s %s $%d",
-					 info->status.name, info->status.equals,
-					 info->literals[TL_JOB_CLAIMED],
-					 info->sid.name, info->sid.equals, sid_param);
+	appendStringInfo(buf, "%s %s %s AND ", info->status.name,
+					 info->status.equals, info->literals[TL_JOB_CLAIMED]);
+	if (sid_param == 0)
+		appendStringInfo(buf, "%s IS NULL", info->sid.name);
+	else
+		appendStringInfo(buf, "%s %s $%d", info->sid.name, info->sid.equals,
+						 sid_param);
 }
 
 static void

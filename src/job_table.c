@@ -267,6 +267,18 @@ tl_job_sid_key(TlJobTableInfo *info, Datum sid, TlKey *key)
 	return fits;
 }
 
+void
+tl_job_no_sid_key(TlJobTableInfo *info, TlKey *key)
+{
+	tl_key_init(key, info->relation, "", 1);
+}
+
+bool
+tl_job_is_no_sid(const TlKey *key)
+{
+	return key->len == 1 && key->name[0] == '\0';
+}
+
 static bool
 range_of(TlJobTableInfo *info, const TlJobRow *rows, int n, bool all,
 		 TlRange *range)

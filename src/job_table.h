@@ -154,13 +154,17 @@ struct TlJobTableInfo
 	char	   *less_equal;		/* operators of the key's order */
 	char	   *greater;
 	char	   *greater_equal;
+	bool		status_by_image;	/* equal values have the same bytes */
+	FmgrInfo	status_equal;
+	Oid			status_collation;
 	Datum		statuses[TL_JOB_STATUS_COUNT];
 	char	   *literals[TL_JOB_STATUS_COUNT];
 	TlJobStamp	stamp;
 	List	   *leaves;			/* oids of the tables that have the rows */
 
-	TlJobPlan	find[2][3][2][2];	/* see TlJobFind: owned, lower, upper, wait */
-	TlJobPlan	count[2];		/* with range or not */
+	TlJobPlan	find[3][3][2][2];	/* see TlJobFind: owned and no_sid, lower,
+									 * upper, wait */
+	TlJobPlan	count[2][2];	/* of no sid or one, with range or not */
 	TlJobPlan	set[TL_JOB_CHANGE_COUNT];
 	TlJobPlan	fail[2][2];		/* give up or not, retry_in or not */
 	TlJobPlan	sort;
@@ -219,6 +223,13 @@ extern Datum tl_job_sid(TlJobTableInfo *info, text *sid, TlKey *key);
 /* The key of the worker that a sid from the table belongs to. */
 extern bool tl_job_sid_key(TlJobTableInfo *info, Datum sid, TlKey *key);
 
+/*
+ * Rows that are claimed without a sid are one worker's.  No text can be what
+ * stands for its name.
+ */
+extern void tl_job_no_sid_key(TlJobTableInfo *info, TlKey *key);
+extern bool tl_job_is_no_sid(const TlKey *key);
+
 /* Free the statements of a table that nobody uses any more (job_sql.c). */
 extern void tl_job_free_plans(TlJobTableInfo *info);
 
@@ -253,6 +264,7 @@ typedef enum TlJobLower
 typedef struct TlJobFind
 {
 	bool		owned;			/* those that this sid has; else ready ones */
+	bool		no_sid;			/* with "owned": those claimed without a sid */
 	bool		wait;			/* for locked rows; else leave them out */
 	Datum		sid;
 	TlJobLower	lower;
@@ -298,14 +310,17 @@ extern void tl_job_add_rows(TlJobTableInfo *info, TlJobRows *rows);
 extern int	tl_job_begin_path(const TlJobTableInfo *info);
 extern void tl_job_end_path(int level);
 
-/* How many rows the sid has, in a range or (NULL) at all. */
-extern int64 tl_job_count(TlJobTableInfo *info, Datum sid,
+/*
+ * How many rows the sid, or with no_sid nobody, has claimed, in a range or
+ * (NULL) at all.
+ */
+extern int64 tl_job_count(TlJobTableInfo *info, Datum sid, bool no_sid,
 						  const TlRange *range);
 
 /*
  * Change rows that are locked.  With a claim, the rows as they are then go to
- * *changed, in the order of *rows; those that a trigger has suppressed are not
- * among them.  Returns how many there are.
+ * *changed, in the order of *rows; those that a trigger has suppressed, or
+ * given another status or sid, are not among them.  Returns how many there are.
  */
 extern int64 tl_job_set(TlJobTableInfo *info, TlJobChange change, Datum sid,
 						const TlJobRows *rows, HeapTupleHeader *changed);

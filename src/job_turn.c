@@ -33,6 +33,7 @@
 #include "common/hashfn.h"
 #include "compat.h"
 #include "job_turn.h"
+#include "job_turns.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/procarray.h"
@@ -47,12 +48,6 @@
 
 /* Prepared transactions that one call asks after. */
 #define TL_PREPARED		8
-
-Size
-tl_turns_size(int capacity)
-{
-	return MAXALIGN(sizeof(int) * capacity) + sizeof(TlTurn) * capacity;
-}
 
 uint64
 tl_turn_hash(TlJobTableInfo *info, Datum *value, bool isnull)
@@ -72,149 +67,12 @@ tl_turn_hash(TlJobTableInfo *info, Datum *value, bool isnull)
 	return hash != 0 ? hash : 1;
 }
 
-/*
- * The turns of one table.  Caller must hold its lock.
- */
-
-static int *
-buckets(const TlTurns *turns)
-{
-	return tl_shmem_address(turns->memory);
-}
-
-static TlTurn *
-place(const TlTurns *turns, int at)
-{
-	return (TlTurn *) ((char *) tl_shmem_address(turns->memory) +
-					   MAXALIGN(sizeof(int) * turns->capacity)) + at;
-}
-
-static int
-place_of(const TlTurns *turns, const TlTurn *turn)
-{
-	return turn - place(turns, 0);
-}
-
-static int *
-bucket_of(const TlTurns *turns, uint64 hash)
-{
-	/* the capacity is a power of two */
-	return &buckets(turns)[hash & (turns->capacity - 1)];
-}
-
-static TlTurn *
-find(const TlTurns *turns, uint64 hash)
-{
-	if (turns->n == 0)
-		return NULL;
-	for (int at = *bucket_of(turns, hash); at >= 0; at = place(turns, at)->next)
-		if (place(turns, at)->hash == hash)
-			return place(turns, at);
-	return NULL;
-}
-
-static bool
-has_room(const TlTurns *turns, int n)
-{
-	return turns->capacity - turns->n >= n;
-}
-
-static TlTurn *
-add(TlTurns *turns, uint64 hash, const TlKeyType *type, Datum value)
-{
-	int		   *bucket = bucket_of(turns, hash);
-	int			at;
-	TlTurn	   *turn;
-
-	Assert(has_room(turns, 1));
-	if (turns->unused >= 0)
-	{
-		at = turns->unused;
-		turns->unused = place(turns, at)->next;
-	}
-	else
-		at = turns->fresh++;
-	turns->n++;
-	turn = place(turns, at);
-	memset(turn, 0, sizeof(TlTurn));
-	turn->hash = hash;
-	turn->next = *bucket;
-	*bucket = at;
-	turn->before = turn->behind = -1;
-	tl_point_set(&turn->value, type, value);
-	return turn;
-}
-
-static void
-withdraw(TlTurns *turns, TlTurn *turn)
-{
-	if (!turn->offered)
-		return;
-	if (turn->before >= 0)
-		place(turns, turn->before)->behind = turn->behind;
-	else
-		turns->first = turn->behind;
-	if (turn->behind >= 0)
-		place(turns, turn->behind)->before = turn->before;
-	else
-		turns->last = turn->before;
-	turn->before = turn->behind = -1;
-	turn->offered = false;
-}
-
-static void
-discard(TlTurns *turns, TlTurn *turn)
-{
-	int			at = place_of(turns, turn);
-	int		   *link = bucket_of(turns, turn->hash);
-
-	Assert(turn->owner == 0);
-	withdraw(turns, turn);
-	while (*link != at)
-		link = &place(turns, *link)->next;
-	*link = turn->next;
-	turn->hash = 0;
-	turn->next = turns->unused;
-	turns->unused = at;
-	turns->n--;
-}
-
-/* Let the next claimer try it. */
-static void
-offer(TlJobTable *table, TlTurn *turn)
-{
-	TlTurns    *turns = &table->turns;
-
-	turn->held_until = 0;
-	if (turn->offered)
-		return;
-	if (!turns->positions)
-		discard(turns, turn);	/* claimers come across its rows */
-	else if (!turn->value.known)
-	{
-		/* too long to be kept */
-		tl_position_forget_locked(table);
-		discard(turns, turn);
-	}
-	else
-	{
-		turn->offered = true;
-		turn->before = turns->last;
-		turn->behind = -1;
-		if (turns->last >= 0)
-			place(turns, turns->last)->behind = place_of(turns, turn);
-		else
-			turns->first = place_of(turns, turn);
-		turns->last = place_of(turns, turn);
-	}
-}
-
 static void
 own(TlTurns *turns, TlTurn *turn, TlTurnRow *row, uint64 call)
 {
 	int			me = tl_my_procno() + 1;
 
-	withdraw(turns, turn);
+	tl_turns_withdraw(turns, turn);
 	row->taken = true;
 	row->ours = turn->owner == me;
 	row->version = turn->version;
@@ -242,33 +100,13 @@ pass_by(TlJobTableInfo *info, TlTurn *turn, const TlTurnRow *row)
 	turn->version++;
 }
 
-/* The table began anew: only who has a turn still matters. */
-static void
-forget(TlTurns *turns)
-{
-	turns->forget = false;
-	for (int at = 0; at < turns->fresh; at++)
-	{
-		TlTurn	   *turn = place(turns, at);
-
-		if (turn->hash == 0)
-			continue;
-		withdraw(turns, turn);
-		turn->passed = false;
-		turn->head.known = false;
-		turn->value.known = false;
-		if (turn->owner == 0 && !TransactionIdIsValid(turn->prepared))
-			discard(turns, turn);
-	}
-}
-
 static TlJobTable *
 enter(TlJobTableInfo *info)
 {
 	TlJobTable *table = tl_position_enter(info);
 
 	if (unlikely(table->turns.forget))
-		forget(&table->turns);
+		tl_turns_forget(&table->turns);
 	table->turns.positions = info->keyed;
 	return table;
 }
@@ -279,42 +117,13 @@ lock(Oid relation)
 	TlJobTable *table = tl_position_lock(relation);
 
 	if (table && unlikely(table->turns.forget))
-		forget(&table->turns);
+		tl_turns_forget(&table->turns);
 	return table;
 }
 
 /*
  * Room
  */
-
-/* Move the turns into a larger piece of memory. */
-static void
-move(TlTurns *turns, dsa_pointer memory, int capacity)
-{
-	TlTurns		old = *turns;
-
-	turns->memory = memory;
-	turns->capacity = capacity;
-	for (int i = 0; i < capacity; i++)
-		buckets(turns)[i] = -1;
-	if (old.capacity == 0)
-	{
-		turns->unused = turns->first = turns->last = -1;
-		return;
-	}
-	memcpy(place(turns, 0), place(&old, 0), sizeof(TlTurn) * old.fresh);
-	for (int at = 0; at < turns->fresh; at++)
-	{
-		TlTurn	   *turn = place(turns, at);
-		int		   *bucket;
-
-		if (turn->hash == 0)
-			continue;
-		bucket = bucket_of(turns, turn->hash);
-		turn->next = *bucket;
-		*bucket = at;
-	}
-}
 
 void
 tl_turn_make_room(TlJobTableInfo *info, int n)
@@ -335,7 +144,7 @@ tl_turn_make_room(TlJobTableInfo *info, int n)
 	{
 		dsa_pointer old = table->turns.memory;
 
-		move(&table->turns, memory, needed);
+		tl_turns_move(&table->turns, memory, needed);
 		tl_position_unlock(table);
 		if (capacity > 0)
 			tl_shmem_free(old, tl_turns_size(capacity));
@@ -358,7 +167,7 @@ settle_prepared(TlJobTableInfo *info, TransactionId xid)
 
 	for (int at = 0; at < turns->fresh; at++)
 	{
-		TlTurn	   *turn = place(turns, at);
+		TlTurn	   *turn = tl_turns_place(turns, at);
 
 		if (turn->hash == 0 || turn->prepared != xid)
 			continue;
@@ -366,9 +175,9 @@ settle_prepared(TlJobTableInfo *info, TransactionId xid)
 		turns->owned--;
 		turns->prepared--;
 		if (turn->passed)
-			offer(table, turn);
+			tl_turns_offer(table, turn);
 		else
-			discard(turns, turn);
+			tl_turns_discard(turns, turn);
 	}
 	tl_position_unlock(table);
 }
@@ -383,7 +192,7 @@ tl_turn_settle_prepared(TlJobTableInfo *info)
 
 	for (int at = 0; turns->prepared > 0 && at < turns->fresh; at++)
 	{
-		TlTurn	   *turn = place(turns, at);
+		TlTurn	   *turn = tl_turns_place(turns, at);
 
 		if (turn->hash == 0 || !TransactionIdIsValid(turn->prepared) ||
 			(n > 0 && xids[n - 1] == turn->prepared))
@@ -447,12 +256,12 @@ tl_turn_take(TlJobTableInfo *info, TlTurnRow *rows, int n, int64 want,
 			want--;
 			continue;
 		}
-		turn = find(turns, row->hash);
+		turn = tl_turns_find(turns, row->hash);
 		if (turn == NULL)
 		{
-			if (!has_room(turns, 1))
+			if (!tl_turns_have_room(turns, 1))
 				break;
-			turn = add(turns, row->hash, &info->turn_type, row->value);
+			turn = tl_turns_add(turns, row->hash, &info->turn_type, row->value);
 		}
 		else if (is_barred(info, turn, row, call, now))
 		{
@@ -477,7 +286,7 @@ tl_turn_take_offered(TlJobTableInfo *info, TlTurnRow *rows, int n,
 
 	for (int i = 0; i < n; i++)
 	{
-		TlTurn	   *turn = find(turns, rows[i].hash);
+		TlTurn	   *turn = tl_turns_find(turns, rows[i].hash);
 
 		rows[i].taken = false;
 		if (turn && (turn->owner == 0 || turn->owner == me) &&
@@ -493,7 +302,7 @@ tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 {
 	TlJobTable *table = enter(info);
 	TlTurns    *turns = &table->turns;
-	TlTurn	   *turn = find(turns, row->hash);
+	TlTurn	   *turn = tl_turns_find(turns, row->hash);
 	bool		changed;
 	bool		offered = false;
 
@@ -513,7 +322,7 @@ tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 	{
 		disown(turns, turn);
 		if (!turn->passed)
-			discard(turns, turn);
+			tl_turns_discard(turns, turn);
 		else if (reason == TL_TURN_REST)
 		{
 			turn->held_until = tl_now() + TL_RESTS;
@@ -524,7 +333,7 @@ tl_turn_give_up(TlJobTableInfo *info, const TlTurnRow *row,
 			turn->held_until = tl_now() + TL_HELD;
 		else
 		{
-			offer(table, turn);
+			tl_turns_offer(table, turn);
 			offered = true;
 		}
 	}
@@ -541,7 +350,7 @@ tl_turn_see(TlJobTableInfo *info, TlTurnRow *rows, int n)
 	for (int i = 0; i < n; i++)
 	{
 		TlTurn	   *turn = rows[i].hash == 0 ? NULL :
-		find(&table->turns, rows[i].hash);
+		tl_turns_find(&table->turns, rows[i].hash);
 
 		rows[i].taken = turn == NULL ||
 			!is_barred(info, turn, &rows[i], 0, now);
@@ -565,7 +374,7 @@ copy_offered(TlJobTableInfo *info, const uint64 *freed, int nfreed,
 
 	for (int i = 0; i < nfreed && n < max; i++)
 	{
-		TlTurn	   *turn = find(turns, freed[i]);
+		TlTurn	   *turn = tl_turns_find(turns, freed[i]);
 
 		if (turn == NULL || !turn->passed || !turn->value.known ||
 			turn->offered ||
@@ -578,10 +387,10 @@ copy_offered(TlJobTableInfo *info, const uint64 *freed, int nfreed,
 	}
 	if (turns->n > 0)
 		for (int at = turns->first; at >= 0 && n < max;
-			 at = place(turns, at)->behind)
+			 at = tl_turns_place(turns, at)->behind)
 		{
 			if (copies)
-				copies[n] = *place(turns, at);
+				copies[n] = *tl_turns_place(turns, at);
 			n++;
 		}
 	tl_position_unlock(table);
@@ -620,19 +429,19 @@ tl_turn_found(TlJobTableInfo *info, const TlTurnRow *row, bool claimed)
 {
 	TlJobTable *table = enter(info);
 	TlTurns    *turns = &table->turns;
-	TlTurn	   *turn = find(turns, row->hash);
+	TlTurn	   *turn = tl_turns_find(turns, row->hash);
 
 	if (turn && turn->owner == 0 && turn->version == row->version)
 	{
 		if (claimed)
 		{
-			withdraw(turns, turn);
+			tl_turns_withdraw(turns, turn);
 			turn->held_until = tl_now() + TL_HELD;
 		}
 		else if (row->id_known)
 			tl_point_set(&turn->head, &info->key, row->id);
 		else if (!TransactionIdIsValid(turn->prepared))
-			discard(turns, turn);
+			tl_turns_discard(turns, turn);
 	}
 	tl_position_unlock(table);
 }
@@ -652,12 +461,12 @@ tl_turn_look_after(TlJobTableInfo *info, int max)
 
 		if (turns->hand >= turns->fresh)
 			turns->hand = 0;
-		turn = place(turns, turns->hand++);
+		turn = tl_turns_place(turns, turns->hand++);
 		if (turn->hash == 0 || turn->owner != 0 || turn->offered)
 			continue;
 		if (!TransactionIdIsValid(turn->prepared) && turn->held_until <= now)
 		{
-			offer(table, turn);
+			tl_turns_offer(table, turn);
 			n++;
 		}
 	}
@@ -679,15 +488,15 @@ tl_turn_note_rows(TlJobTableInfo *info, const TlTurnRow *rows, int n,
 
 		for (; i < n; i++)
 		{
-			TlTurn	   *turn = find(turns, rows[i].hash);
+			TlTurn	   *turn = tl_turns_find(turns, rows[i].hash);
 
 			if (turn && turn->passed && now)
 				continue;
 			if (turn == NULL)
 			{
-				if (!has_room(turns, 1))
+				if (!tl_turns_have_room(turns, 1))
 					break;
-				turn = add(turns, rows[i].hash, &info->turn_type,
+				turn = tl_turns_add(turns, rows[i].hash, &info->turn_type,
 						   rows[i].value);
 				turn->held_until = tl_now() + TL_HELD;
 			}
@@ -697,7 +506,7 @@ tl_turn_note_rows(TlJobTableInfo *info, const TlTurnRow *rows, int n,
 			news = true;
 			if (now && turn->owner == 0 &&
 				!TransactionIdIsValid(turn->prepared))
-				offer(table, turn);
+				tl_turns_offer(table, turn);
 		}
 		tl_position_unlock(table);
 		if (i < n)
@@ -713,7 +522,7 @@ tl_turn_try(TlJobTableInfo *info, const uint64 *freed, int n)
 
 	for (int i = 0; i < n; i++)
 	{
-		TlTurn	   *turn = find(&table->turns, freed[i]);
+		TlTurn	   *turn = tl_turns_find(&table->turns, freed[i]);
 
 		if (turn)
 			turn->held_until = 0;
@@ -740,11 +549,11 @@ end_taken(TlJobTable *table, TlTurn *turn, TlTurnEnd end)
 		table->turns.prepared++;
 	}
 	else if (end == TL_TURN_ABORTED)
-		offer(table, turn);
+		tl_turns_offer(table, turn);
 	else if (turn->passed)
 		turn->held_until = tl_now() + TL_HELD;
 	else
-		discard(&table->turns, turn);
+		tl_turns_discard(&table->turns, turn);
 }
 
 /* A job of it is finished. */
@@ -757,9 +566,9 @@ end_freed(TlJobTable *table, TlTurn *turn)
 	if (turn->owner != 0 || TransactionIdIsValid(turn->prepared))
 		return;
 	if (turn->passed)
-		offer(table, turn);
+		tl_turns_offer(table, turn);
 	else
-		discard(&table->turns, turn);
+		tl_turns_discard(&table->turns, turn);
 }
 
 bool
@@ -779,7 +588,7 @@ tl_turn_end(const TlTurnNote *notes, int n, TlTurnEnd end)
 		if (note->hash == 0 || (note->freed && end != TL_TURN_COMMITTED))
 			continue;
 		wake = wake || note->freed || end == TL_TURN_ABORTED;
-		turn = find(&table->turns, note->hash);
+		turn = tl_turns_find(&table->turns, note->hash);
 		if (turn == NULL)
 			continue;
 		if (note->freed)

@@ -14,33 +14,6 @@
 #include "job_position.h"
 #include "job_table.h"
 
-/*
- * TlTurn: one value of the key column that is being handed out, or that was
- * passed by on the way because its turn had not come.  Covered by the lock of
- * the job table's entry.
- *
- * The owner is the truth: while a transaction has a turn, no other hands out
- * jobs of it.  All else are hints where to look.
- */
-typedef struct TlTurn
-{
-	uint64		hash;			/* of the value; 0: this place is free */
-	int			next;			/* in the bucket, or among free places; -1 */
-	int			before;			/* among those to be offered */
-	int			behind;
-	bool		offered;		/* is among these */
-	bool		rests;			/* the head was in the way, and is noted */
-	bool		passed;			/* has ready rows that no claimer comes across */
-	int			owner;			/* number of the process, from 1; 0: nobody */
-	TransactionId prepared;		/* had it and was prepared; may have ended */
-	uint64		call;			/* that had it last */
-	TlTime		held_until;		/* not to be tried before, unless it comes
-								 * free */
-	uint32		version;		/* changes when that may have become wrong */
-	TlPoint		value;			/* of the key column */
-	TlPoint		head;			/* id of the first of its rows, if known */
-} TlTurn;
-
 /* A row, or a turn of which no row is known. */
 typedef struct TlTurnRow
 {
@@ -63,9 +36,6 @@ typedef enum TlTurnReason
 	TL_TURN_REST,				/* its first row is locked, or not due */
 	TL_TURN_UNKNOWN				/* the caller does not see all */
 } TlTurnReason;
-
-/* Bytes for so many turns. */
-extern Size tl_turns_size(int capacity);
 
 /*
  * The hash of a value of the key column, 0 for null.  The value is detoasted,

@@ -14,6 +14,7 @@
 
 #include "catalog/pg_authid.h"
 #include "clock.h"
+#include "compat.h"
 #include "describe.h"
 #include "funcapi.h"
 #include "job_position.h"
@@ -107,6 +108,7 @@ tokenlock_job_workers(PG_FUNCTION_ARGS)
 		if (get_rel_name(row->key.relation) == NULL)
 			continue;
 		values[0] = ObjectIdGetDatum(row->key.relation);
+		nulls[1] = tl_job_is_no_sid(&row->key);
 		values[1] = is_visible(row) ?
 			PointerGetDatum(cstring_to_text_with_len(row->key.name,
 													 row->key.len)) :

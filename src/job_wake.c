@@ -6,7 +6,8 @@
  * A statement trigger: that a statement has written to the table is all that
  * needs to be known, and it costs the same for one row or a million.  On a
  * partitioned table it does not fire for what is written to a partition by
- * name, so the partitions have it too.
+ * name, so the partitions have it too.  PostgreSQL gives new partitions the
+ * row triggers of their parent, but not those of statements: we do.
  *
  * Copyright (c) 2026, the tokenlock authors
  *
@@ -14,7 +15,10 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "args.h"
+#include "catalog/namespace.h"
+#include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
@@ -156,17 +160,19 @@ trigger_statement(Oid relation, bool wanted)
 	return statement;
 }
 
-void
-tl_wake_set_trigger(Oid relation, bool wanted)
+static List *
+with_partitions(Oid relation)
 {
-	List	   *tables;
-	ListCell   *cell;
-
 	/* tables that only inherit from it are no part of the job table */
-	if (get_rel_relkind(relation) == RELKIND_PARTITIONED_TABLE)
-		tables = find_all_inheritors(relation, ShareUpdateExclusiveLock, NULL);
-	else
-		tables = list_make1_oid(relation);
+	if (get_rel_relkind(relation) != RELKIND_PARTITIONED_TABLE)
+		return list_make1_oid(relation);
+	return find_all_inheritors(relation, ShareUpdateExclusiveLock, NULL);
+}
+
+static void
+change_triggers(List *tables, bool wanted)
+{
+	ListCell   *cell;
 
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
@@ -178,4 +184,93 @@ tl_wake_set_trigger(Oid relation, bool wanted)
 			elog(ERROR, "could not change a trigger");
 	}
 	SPI_finish();
+}
+
+void
+tl_wake_set_trigger(Oid relation, bool wanted)
+{
+	change_triggers(with_partitions(relation), wanted);
+}
+
+/* The table that a statement has made a partition of another; else InvalidOid. */
+static Oid
+new_partition(Node *statement)
+{
+	ListCell   *cell;
+
+	if (IsA(statement, CreateStmt))
+	{
+		CreateStmt *create = (CreateStmt *) statement;
+
+		if (create->partbound == NULL)
+			return InvalidOid;
+
+		/* a temporary table may come first in the search_path */
+		return get_relname_relid(create->relation->relname,
+								 RangeVarGetCreationNamespace(create->relation));
+	}
+	if (IsA(statement, AlterTableStmt))
+		foreach(cell, ((AlterTableStmt *) statement)->cmds)
+		{
+			AlterTableCmd *command = lfirst_node(AlterTableCmd, cell);
+
+			if (command->subtype == AT_AttachPartition)
+				return RangeVarGetRelid(((PartitionCmd *) command->def)->name,
+										NoLock, true);
+		}
+	return InvalidOid;
+}
+
+/* May the current role put the trigger on a table, and is its name free? */
+static bool
+may_add_trigger(Oid relation, Oid function)
+{
+	return pg_class_aclcheck(relation, GetUserId(),
+							 ACL_TRIGGER) == ACLCHECK_OK &&
+		tl_may_execute(function, GetUserId()) &&
+		!OidIsValid(get_trigger_oid(relation, TL_WAKE_TRIGGER, true));
+}
+
+/* The function of a table's trigger, if that fires. */
+static Oid
+trigger_function(Oid relation)
+{
+	Relation	rel = table_open(relation, AccessShareLock);
+	Trigger    *trigger = find_trigger(rel);
+	Oid			function = trigger && tl_wake_has_trigger(rel) ?
+		trigger->tgfoid : InvalidOid;
+
+	table_close(rel, NoLock);
+	return function;
+}
+
+void
+tl_wake_after_utility(Node *statement)
+{
+	Oid			relation = new_partition(statement);
+	char		relkind;
+	Oid			function;
+	List	   *tables;
+	ListCell   *cell;
+
+	if (likely(!OidIsValid(relation)))
+		return;
+	CommandCounterIncrement();
+
+	/* indexes are attached, too; and IF NOT EXISTS may have found any table */
+	relkind = get_rel_relkind(relation);
+	if ((relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE) ||
+		!get_rel_relispartition(relation))
+		return;
+	function = trigger_function(get_partition_parent(relation, false));
+	if (!OidIsValid(function))
+		return;
+
+	/* it may have jobs already */
+	tl_job_wake_at_commit(relation);
+	tables = with_partitions(relation);
+	foreach(cell, tables)
+		if (!may_add_trigger(lfirst_oid(cell), function))
+			tables = foreach_delete_current(tables, cell);
+	change_triggers(tables, true);
 }

@@ -21,4 +21,10 @@ extern bool tl_wake_has_trigger(Relation rel);
  */
 extern void tl_wake_set_trigger(Oid relation, bool wanted);
 
+/*
+ * After a utility statement: a new partition of a table that has the trigger
+ * gets it, too, if the current role may do so.
+ */
+extern void tl_wake_after_utility(Node *statement);
+
 #endif							/* TOKENLOCK_JOB_WAKE_H */

@@ -308,6 +308,12 @@ tl_worker_found(const TlKey *key, const TlPoint *id, const TlKeyType *type,
 				return false;
 			continue;
 		}
+		if (!OidIsValid(worker->role))
+		{
+			/* it never calls, but seems to be about */
+			worker->expires = tl_time_add(tl_now(), ttl_of(worker));
+			*expires = worker->expires;
+		}
 		worker->claimed++;
 		worker->inexact = true;
 		worker->version++;

@@ -45,6 +45,8 @@ PG_FUNCTION_INFO_V1(tokenlock_wait_jobs);
 /* A call of claim_jobs. */
 typedef struct TlClaimCall
 {
+	FunctionCallInfo fcinfo;
+	Oid			row_type;
 	Oid			relation;
 	text	   *sid;
 	int64		batch;
@@ -76,10 +78,10 @@ Datum
 tokenlock_claim_jobs(PG_FUNCTION_ARGS)
 {
 	TlClaimCall claim;
-	Oid			row_type;
 
 	tl_job_attach();
-	row_type = get_row_type(fcinfo, &claim.relation);
+	claim.fcinfo = fcinfo;
+	claim.row_type = get_row_type(fcinfo, &claim.relation);
 	claim.sid = tl_arg_name(fcinfo, 1, "sid");
 	claim.batch = get_batch(fcinfo, 2);
 	if (PG_ARGISNULL(3))
@@ -97,8 +99,6 @@ tokenlock_claim_jobs(PG_FUNCTION_ARGS)
 				 errmsg("cannot wait for jobs in a REPEATABLE READ or SERIALIZABLE transaction"),
 				 errdetail("Its snapshot would not show the jobs that come."),
 				 errhint("Wait with CALL wait_jobs outside of the transaction, or claim under READ COMMITTED.")));
-	claim.result = begin_result(fcinfo, row_type);
-
 	if (claim.wait != 0 && claim.batch > 0)
 		claim_waiting(&claim);
 	else
@@ -123,6 +123,9 @@ claim_once(TlClaimCall *claim, bool first, bool waiting, bool last)
 
 	tl_job_begin(&call, claim->relation, claim->sid, TL_CALL_CLAIM,
 				 claim->ttl);
+
+	if (first)
+		claim->result = begin_result(claim->fcinfo, claim->row_type);
 	connect_spi();
 	if (first)
 		done = tl_job_finish_list(&call, &claim->done);
@@ -410,8 +413,32 @@ get_row_type(FunctionCallInfo fcinfo, Oid *relation)
 }
 
 /*
+ * Can rows as they are now be read as those that the query was told of, before
+ * the table was locked?  Columns that came since are at the end, and those
+ * that were dropped are null.
+ */
+static bool
+rows_fit(TupleDesc expected, TupleDesc now)
+{
+	if (expected == NULL || expected->natts > now->natts)
+		return false;
+	for (int i = 0; i < expected->natts; i++)
+	{
+		Form_pg_attribute before = TupleDescAttr(expected, i);
+		Form_pg_attribute after = TupleDescAttr(now, i);
+
+		if (!after->attisdropped && (before->attisdropped ||
+									 before->atttypid != after->atttypid))
+			return false;
+	}
+	return true;
+}
+
+/*
  * The rows are all made before the first is returned: a caller that stops
- * half way has claimed them nevertheless.
+ * half way has claimed them nevertheless.  The table is locked by now, so its
+ * row type stays as it is; when it is another one than the query expects, the
+ * executor says so.
  */
 static Tuplestorestate *
 begin_result(FunctionCallInfo fcinfo, Oid row_type)
@@ -431,6 +458,12 @@ begin_result(FunctionCallInfo fcinfo, Oid row_type)
 
 	oldcontext = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
 	desc = lookup_rowtype_tupdesc_copy(row_type, -1);
+	if (rows_fit(rsinfo->expectedDesc, desc))
+	{
+		desc = CreateTupleDescCopy(rsinfo->expectedDesc);
+		desc->tdtypeid = row_type;
+		desc->tdtypmod = -1;
+	}
 	rsinfo->returnMode = SFRM_Materialize;
 	rsinfo->setDesc = desc;
 	rsinfo->setResult =

@@ -16,9 +16,9 @@
 
 #include "access/xact.h"
 #include "commands/async.h"
+#include "hold.h"
 #include "nodes/parsenodes.h"
 #include "procedure.h"
-#include "session.h"
 
 /*
  * Has the transaction executed NOTIFY or LISTEN?  That assigns no transaction
@@ -59,7 +59,7 @@ tl_procedure_check(FunctionCallInfo fcinfo, const char *name,
 				 errhint("Call it outside of BEGIN, functions and EXCEPTION blocks, as a statement of its own; inside, use %s.",
 						 instead)));
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
-		tl_session_in_use() || has_notified())
+		tl_hold_in_use() || has_notified())
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("%s cannot run in a transaction that has done work",

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * session.h
- *	  Taking and giving back tokens, and what this session must give back.
+ *	  Taking, renewing and giving back tokens.
  *
  * Copyright (c) 2026, the tokenlock authors
  *
@@ -50,9 +50,6 @@ extern void tl_session_put_in_memory(const TlKey *key, const TlOwner *owner,
 /* Raise an error when the owner's grant guards this transaction. */
 extern void tl_session_check_put(const TlKey *key, const TlOwner *owner);
 
-/* Give back all tokens of this session; returns how many they were. */
-extern int64 tl_session_put_all(void);
-
 /* Give back all tokens of a named owner; returns how many they were. */
 extern int64 tl_session_put_all_of(const TlOwner *owner);
 
@@ -87,11 +84,5 @@ typedef struct TlBroken
 extern Oid	tl_session_holder_role(const TlKey *key, uint64 fence);
 extern bool tl_session_break(const TlKey *key, uint64 fence,
 							 TlBroken *broken);
-
-/* Does the transaction hold or guard a token, so that it may not be ended? */
-extern bool tl_session_in_use(void);
-
-/* The session's end for the purposes of DISCARD ALL. */
-extern void tl_session_discard(void);
 
 #endif							/* TOKENLOCK_SESSION_H */

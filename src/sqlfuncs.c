@@ -20,6 +20,7 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "guard.h"
+#include "hold.h"
 #include "miscadmin.h"
 #include "procedure.h"
 #include "recover.h"
@@ -161,7 +162,7 @@ tokenlock_token_put_all(PG_FUNCTION_ARGS)
 	get_owner(fcinfo, 1, &owner);
 	if (PG_ARGISNULL(0))
 		PG_RETURN_INT64(owner.named ? tl_session_put_all_of(&owner) :
-						tl_session_put_all());
+						tl_hold_put_all());
 
 	keys = get_keys(fcinfo, 0, &n);
 	for (int i = 0; i < n; i++)

@@ -9,15 +9,16 @@
  */
 #include "postgres.h"
 
-#include "commands/dbcommands.h"
+#include "compat.h"
 #include "database.h"
 #include "drop.h"
 #include "fmgr.h"
+#include "hold.h"
 #include "job_wait.h"
+#include "job_wake.h"
 #include "jobs.h"
 #include "miscadmin.h"
 #include "recover.h"
-#include "session.h"
 #include "shmem.h"
 #include "statefile.h"
 #include "stats.h"
@@ -145,7 +146,9 @@ tl_process_utility(PlannedStmt *pstmt, const char *queryString,
 	if (end_prepared)
 		tl_job_wake_database();
 
+	tl_wake_after_utility(statement);
+
 	/* only after it succeeded: it is refused in a transaction block */
 	if (discard_all)
-		tl_session_discard();
+		tl_hold_discard();
 }

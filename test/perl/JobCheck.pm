@@ -11,6 +11,7 @@
 #   robbed   no row is taken from a worker that holds it
 #   twice    a row that is done stays so, unless somebody set it back by hand
 #   strange  a row goes from ready to claimed to done, or back to ready
+#   slept    nobody waits for long while there is a row that is ready
 
 package JobCheck;
 
@@ -61,6 +62,36 @@ sub check
 		}
 	}
 	return @violations;
+}
+
+# waits: [sid, from, to]; ready: [id, not before, at the latest]; changes as
+# above.  Who waited from before a row was ready must not have gone on for so
+# many seconds, unless the row was claimed by then.  Returns the violations,
+# and how late each row was claimed that somebody waited for, in order.
+sub check_waits
+{
+	my ($waits, $ready, $changes, $soon) = @_;
+	my (%claims_of, @violations, @late);
+
+	for my $change (@{$changes})
+	{
+		my ($id, $old, $new, $from, $to, $at) = @{$change};
+		push @{ $claims_of{$id} }, $at if $old eq '0' && $new eq '2';
+	}
+	for my $row (@{$ready})
+	{
+		my ($id, $begin, $sure) = @{$row};
+		my ($claimed) = grep { $_ >= $begin } @{ $claims_of{$id} // [] };
+		my @there = grep { $_->[1] <= $begin && $_->[2] >= $sure } @{$waits};
+
+		push @late, $claimed - $sure if defined $claimed && @there;
+		next if defined $claimed && $claimed < $sure + $soon;
+		my ($long) = grep { $_->[2] >= $sure + $soon } @there;
+		push @violations, "slept: row $id was ready at $sure, and claimed at "
+		  . ($claimed // 'the end') . ", while $long->[0] waited until $long->[2]"
+		  if $long;
+	}
+	return (\@violations, [ sort { $a <=> $b } @late ]);
 }
 
 1;

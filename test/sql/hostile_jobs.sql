@@ -94,4 +94,26 @@ CREATE TABLE selfish (sid text PRIMARY KEY, status text DEFAULT '0');
 INSERT INTO selfish VALUES ('x');
 SELECT * FROM claim_jobs(NULL::selfish, 'a', 1);
 
-DROP TABLE flood, islands, shuffled, ruled, ruled_log, twice, cut, retyped, selfish;
+-- Columns that no claim can write to.
+CREATE TABLE computed (id int PRIMARY KEY, state text DEFAULT '0', sid text,
+    status text GENERATED ALWAYS AS (state) STORED,
+    n int GENERATED ALWAYS AS IDENTITY, half int GENERATED ALWAYS AS (id / 2) STORED);
+INSERT INTO computed SELECT generate_series(1, 4);
+SELECT id FROM claim_jobs(NULL::computed, 'a', 1);
+SELECT job_table_set('computed', status_column => 'state', attempts_column => 'n');
+SELECT job_table_set('computed', status_column => 'state', key_column => 'half');
+SELECT id, half FROM claim_jobs(NULL::computed, 'a', 4);
+
+-- A count that is at its end does not stop all others.
+CREATE TABLE counted (id int PRIMARY KEY, status text DEFAULT '0', sid text,
+    tries smallint, tries_4 int, tries_8 bigint);
+INSERT INTO counted VALUES (1, '0', NULL, 32767, 2147483647, 9223372036854775807);
+INSERT INTO counted VALUES (2);
+SELECT job_table_set('counted', attempts_column => 'tries');
+SELECT id, tries FROM claim_jobs(NULL::counted, 'a', 2);
+SELECT job_table_set('counted', attempts_column => 'tries_4');
+SELECT id, tries_4 FROM claim_jobs(NULL::counted, 'a', 2);
+SELECT job_table_set('counted', attempts_column => 'tries_8');
+SELECT id, tries_8 FROM claim_jobs(NULL::counted, 'a', 2);
+
+DROP TABLE computed, counted, flood, islands, shuffled, ruled, ruled_log, twice, cut, retyped, selfish;

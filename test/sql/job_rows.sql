@@ -110,6 +110,31 @@ SELECT count(*) FROM jobs WHERE sid = 'inner';
 DROP TRIGGER again ON jobs;
 DROP TRIGGER count_update ON jobs;
 
+-- A trigger that does not let the worker have a row.
+CREATE TABLE turned (id int PRIMARY KEY, status text DEFAULT '0', sid text);
+INSERT INTO turned SELECT generate_series(1, 5);
+CREATE FUNCTION turn_away() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.id = 2 THEN
+        NEW.status := '0';
+    ELSIF NEW.id = 3 THEN
+        NEW.sid := 'another';
+    ELSIF NEW.id = 4 THEN
+        NEW.status := NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER turn_away BEFORE UPDATE ON turned
+    FOR EACH ROW WHEN (NEW.status = '2') EXECUTE FUNCTION turn_away();
+SELECT * FROM claim_jobs(NULL::turned, 'w1', 5);
+SELECT * FROM turned ORDER BY id;
+SELECT sid, claimed FROM job_workers WHERE job_table = 'turned'::regclass;
+DROP TRIGGER turn_away ON turned;
+SELECT * FROM claim_jobs(NULL::turned, 'w2', 5);
+SELECT finish_jobs('turned', 'w1', ARRAY[1, 2, 3, 4, 5]);
+SELECT sid, claimed FROM job_workers WHERE job_table = 'turned'::regclass
+ORDER BY sid;
+
 -- Rights are the caller's.
 CREATE ROLE tl_job_none;
 CREATE ROLE tl_job_reader;
@@ -165,8 +190,8 @@ SET ROLE tl_job_worker;
 SELECT array_agg(id) FROM claim_jobs(NULL::secured, 'a3', 4);
 RESET ROLE;
 
-DROP TABLE jobs, result, updates, secured;
-DROP FUNCTION even_only, count_update, again;
+DROP TABLE jobs, result, updates, secured, turned;
+DROP FUNCTION turn_away, even_only, count_update, again;
 DROP ROLE tl_job_none;
 DROP ROLE tl_job_reader;
 DROP ROLE tl_job_worker;

@@ -2,9 +2,10 @@
 # there, in one session and one database for each document.
 #
 # An example is a block of ```sql; one marked "skip" is not run.  A statement
-# ends with its semicolon, and what it must answer follows in lines that begin
-# with "-- =>": a row each, its columns divided by |, or ERROR and the SQLSTATE.
-# A statement without such lines may answer what it likes, but not an error.
+# ends with its semicolon (not one between $$ and $$), and what it must answer
+# follows in lines that begin with "-- =>": a row each, its columns divided by |,
+# or ERROR and the SQLSTATE.  A statement without such lines may answer what it
+# likes, but not an error.
 #
 # A block that says "from FILE" behind its language is an excerpt of that file,
 # word for word; it may be indented otherwise.
@@ -48,6 +49,7 @@ sub statements
 		}
 		$sql .= "$line\n";
 		next unless $line =~ /;\s*(--.*)?$/;
+		next if (() = $sql =~ /\$\$/g) % 2;
 		push @found, [ $., $sql, undef ];
 		$sql = '';
 	}

@@ -1,7 +1,10 @@
-# Workers claim, finish, release, renew, roll back, fall silent and are
+# Workers claim, wait, finish, release, renew, roll back, fall silent and are
 # terminated, while rows are inserted late and out of order.  Everybody writes
 # down when it certainly held which row, a trigger writes down what happens to
 # the rows, and JobCheck.pm compares.  In the end every row is done, once.
+#
+# Now and then it is quiet: jobs come one by one, and all workers do is wait for
+# them.  Then nobody makes good for a wake-up that was lost.
 #
 # TOKENLOCK_STRESS_SECONDS sets for how long; the seed is printed, and
 # TOKENLOCK_STRESS_SEED repeats it (as far as a race can be repeated).
@@ -13,6 +16,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../perl";
 
 use JobCheck;
+use List::Util qw(max);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -23,6 +27,7 @@ my $seconds = $ENV{TOKENLOCK_STRESS_SECONDS} || (full_run() ? 120 : 20);
 my $workers = full_run() ? 32 : 16;
 my $seed = $ENV{TOKENLOCK_STRESS_SEED} || time;
 my $job_ttl = 1;
+my $cycle = $seconds / 2;
 note("seed $seed, $workers workers, $seconds s");
 
 my $node = new_server('job_stress',
@@ -46,7 +51,19 @@ $w->query($_) for (
 	END \$\$",
 	"CREATE TRIGGER note_change AFTER UPDATE ON jobs FOR EACH ROW
 		EXECUTE FUNCTION note_change()",
-	"INSERT INTO jobs SELECT i * 10 FROM generate_series(1, 500) i");
+	"INSERT INTO jobs SELECT i * 10 FROM generate_series(1, 500) i",
+	"SELECT job_table_set('jobs', wake => true)");
+
+my $begin = time;
+my $end = $begin + $seconds;
+
+# For how long it will still be quiet (from then on); 0: it is not.
+sub quiet
+{
+	my $at = ($_[0] // time) - $begin;
+	my $left = $cycle - $at + $cycle * int($at / $cycle);
+	return $left < 0.6 * $cycle ? $left : 0;
+}
 
 #
 # A worker: a process that lives many lives, each with a sid of its own.
@@ -60,6 +77,7 @@ sub new
 	my ($class, $n) = @_;
 	my $self = bless { n => $n, life => 0, held => {} }, $class;
 	open $self->{log}, '>', "$dir/worker.$n" or die $!;
+	open $self->{waits}, '>', "$dir/waits.$n" or die $!;
 	return $self;
 }
 
@@ -177,10 +195,46 @@ sub claim
 	return 1;
 }
 
-sub finish
+# Waits for jobs, having nothing else to do.  The answer may be old when it
+# arrives, as far as the lease goes: a renewal tells.
+sub wait_for_jobs
 {
 	my ($self) = @_;
-	my @ids = $self->some_held;
+
+	return if !$self->finish(keys %{ $self->{held} });
+	my $wait = main::quiet() + rand 0.3;
+	$wait = $end - time if $wait > $end - time;
+	$wait = 0.001 if $wait < 0.001;
+	my $sent = time;
+	my $res;
+	if (rand() < 0.3)
+	{
+		$res = $self->call("CALL wait_jobs('jobs', '$wait s')");
+		$self->note_wait($sent);
+		return $res && $self->claim;
+	}
+	my $batch = 1 + int rand 3;
+	$res = $self->call("SELECT id FROM claim_jobs(NULL::jobs, '$self->{sid}',
+		$batch, wait => '$wait s', resume => $self->{resume})");
+	$self->note_wait($sent);
+	return if !$res;
+	$self->restarted($sent);
+	my $now = time;
+	return if @{ $res->{rows} } && !$self->renew;
+	$self->{held}{ $_->[0] } //= $now for @{ $res->{rows} };
+	return 1;
+}
+
+sub note_wait
+{
+	my ($self, $sent) = @_;
+	printf {$self->{waits}} "%s\t%.6f\t%.6f\n", $self->{sid}, $sent, time;
+	return;
+}
+
+sub finish
+{
+	my ($self, @ids) = @_;
 	my $sent = time;
 	my $asked = @ids;
 
@@ -235,8 +289,9 @@ sub act
 	my ($self) = @_;
 	my $dice = rand;
 
+	return $self->wait_for_jobs if main::quiet() || $dice < 0.1;
 	return $self->claim if $dice < 0.5;
-	return $self->finish if $dice < 0.75;
+	return $self->finish($self->some_held) if $dice < 0.75;
 	return $self->renew if $dice < 0.9;
 	return $self->release if $dice < 0.95;
 	sleep rand 1;    # not so well, perhaps too slow
@@ -261,6 +316,7 @@ sub run
 		$self->let_all_go($self->{lease});
 	}
 	close $self->{log};
+	close $self->{waits};
 	return;
 }
 
@@ -276,7 +332,6 @@ sub start
 	return;
 }
 
-my $end = time + $seconds;
 for my $n (1 .. $workers)
 {
 	start($n, sub { Worker->new($n)->run($end); });
@@ -291,16 +346,24 @@ for my $p (1 .. 3)
 		sub {
 			my $c = session($node, app => 'producer');
 			my $id = 5000;
+			open my $log, '>', "$dir/ready.$p" or die $!;
 			while (time < $end)
 			{
-				my $n = 1 + int rand 60;
+				my $n = quiet() ? 1 : 1 + int rand 60;
 				$c->query('BEGIN');
-				$c->query("INSERT INTO jobs SELECT $id + i * 10 + $p
-					FROM generate_series(1, $n) i");
+				my @ids = map { $_->[0] } $c->rows("INSERT INTO jobs
+					SELECT $id + i * 10 + $p FROM generate_series(1, $n) i
+					RETURNING id");
 				$id += $n * 10;
 				sleep rand(rand() < 0.1 ? 2 : 0.1);
-				$c->query(rand() < 0.1 ? 'ROLLBACK' : 'COMMIT');
+				my $back = rand() < 0.1;
+				my $sent = time;
+				$c->query($back ? 'ROLLBACK' : 'COMMIT');
+				printf $log "%d\t%.6f\t%.6f\n", $_, $sent, time
+				  for $back ? () : @ids;
+				sleep rand 4 if quiet();
 			}
+			close $log;
 			$c->quit;
 		});
 }
@@ -310,8 +373,17 @@ start(
 	2000,
 	sub {
 		my $c = session($node, app => 'hand');
+		open my $log, '>', "$dir/late.1" or die $!;
 		while (time < $end)
 		{
+			# how late is who is woken, by whatever?
+			my $sent = time;
+			$c->query('SELECT pg_sleep(0.05)');
+			if (quiet())
+			{
+				printf $log "%.3f\n", time - $sent - 0.05;
+				next if rand() < 0.9;
+			}
 			$c->query("UPDATE jobs SET status = '0', sid = 'hand'
 				WHERE status = '1' AND id IN (SELECT id FROM jobs
 					WHERE status = '1' ORDER BY random() LIMIT 3)");
@@ -325,6 +397,7 @@ start(
 				ORDER BY random() LIMIT 1");
 			sleep rand 0.2;
 		}
+		close $log;
 		$c->quit;
 	});
 
@@ -357,17 +430,15 @@ diag($w->one("SELECT json_agg(j) FROM (SELECT status, sid, count(*), min(id)
   if !$drained;
 
 # What happened.
-my @holds;
-for my $n (1 .. $workers)
+sub read_logs
 {
-	open my $log, '<', "$dir/worker.$n" or die $!;
-	while (my $line = <$log>)
-	{
-		chomp $line;
-		push @holds, [ split /\t/, $line ];
-	}
-	close $log;
+	my ($name, $n) = @_;
+	return map { [ split /\t/ ] }
+	  map { split /\n/, slurp_file("$dir/$name.$_") } 1 .. $n;
 }
+
+my @holds = read_logs('worker', $workers);
+my @waits = read_logs('waits', $workers);
 my @changes = $w->rows("SELECT id, old, new, old_sid, new_sid, at
 	FROM changes ORDER BY n");
 my $taken_over = grep { $_->[1] eq '2' && $_->[2] eq '2' && $_->[3] ne $_->[4] }
@@ -381,6 +452,26 @@ cmp_ok($taken_over, '>', $seconds, 'much was taken over');
 my @violations = JobCheck::check(\@holds, \@changes);
 is(scalar(@violations), 0, 'no row was held by two, robbed, or done twice');
 diag($_) for @violations[ 0 .. ($#violations > 20 ? 20 : $#violations) ];
+
+# Ready is what was inserted, given back or set back.  A claim that is rolled
+# back may have kept it locked for two seconds.
+my @ready = (
+	read_logs('ready', 3),
+	map { [ $_->[0], $_->[5], $_->[5] ] }
+	  grep { $_->[1] ne '0' && $_->[2] eq '0' } @changes);
+my $soon = 3 + 10 * max(map { @{$_} } read_logs('late', 1));
+my $long = grep { $_->[2] - $_->[1] > 1 } @waits;
+note(scalar(@waits) . " waits, $long of more than a second; soon is $soon s");
+cmp_ok($long, '>', $workers, 'much was waited for');
+my ($slept) = JobCheck::check_waits(\@waits, \@ready, \@changes, $soon);
+is(scalar(@{$slept}), 0, 'nobody slept while there was a job');
+diag($_) for @{$slept}[ 0 .. ($#{$slept} > 20 ? 20 : $#{$slept}) ];
+
+# Those that came one by one, when what was left over was done.
+my (undef, $late) = JobCheck::check_waits(\@waits,
+	[ grep { quiet($_->[2]) && quiet($_->[2]) < 0.4 * $cycle } @ready ], \@changes, $soon);
+note(sprintf '%d jobs waited for, late by %.3f s (half), %.3f s, %.3f s (all)',
+	scalar(@{$late}), @{$late}[ @{$late} / 2, @{$late} * 0.9, -1 ]);
 
 is( $w->one(
 		"SELECT count(*) FROM pg_stat_activity WHERE state = 'active'

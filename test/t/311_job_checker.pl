@@ -36,4 +36,26 @@ finds([ [ 'a', 1, 10, 20 ] ], [ [ 1, 2, 2, 'a', 'b', 15 ] ],
 finds([ [ 'a', 1, 10, 20 ] ], [ [ 1, 2, 0, 'a', '', 15 ] ],
 	'robbed', 'released by somebody else');
 
+# Somebody waits from 10 to 20, and a second is soon.
+sub slept
+{
+	my ($ready, $changes, $expected, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($slept) =
+	  JobCheck::check_waits([ [ 'w', 10, 20 ] ], $ready, $changes, 1);
+	my @kinds = map { /^(\w+):/ } @{$slept};
+	return is("@kinds", $expected, $name);
+}
+
+slept([ [ 1, 12, 12.1 ] ], [ [ 1, 0, 2, '', 'a', 13 ] ], '', 'claimed soon');
+slept([ [ 1, 12, 12.1 ] ], [ [ 1, 0, 2, '', 'a', 12.05 ] ], '',
+	'before the one who made it ready knows that it is');
+slept([ [ 1, 12, 12.1 ] ], [ [ 1, 0, 2, '', 'a', 13.2 ] ], 'slept', 'late');
+slept([ [ 1, 12, 12.1 ] ], [ [ 1, 0, 2, '', 'a', 11 ] ], 'slept',
+	'claimed before, and not again');
+slept([ [ 1, 12, 12.1 ] ], [ [ 2, 0, 2, '', 'a', 13 ] ], 'slept',
+	'another was claimed');
+slept([ [ 1, 9, 9.1 ] ], [], '', 'began to wait later');
+slept([ [ 1, 19.5, 19.6 ] ], [], '', 'would not have waited much longer');
+
 done_testing();

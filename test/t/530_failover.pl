@@ -164,6 +164,10 @@ is($B->fails("SELECT token_get('leader')")->code, '55000',
 	'it is a standby now');
 answers($R, "token_get('later', owner => 'n1', ttl => '10min')", 't');
 my $later = $R->one("SELECT token_fence('later', owner => 'n1')");
+answers($R, "(SELECT answer FROM token_request('long', owner => 'n5',
+	keep_place => '1h'))", 'queued', 'a place');
+answers($R, "(SELECT count(*) FROM claim_jobs(NULL::jobs, 'w3', 4, ttl => '1h'))",
+	'4', 'and a worker');
 $two->wait_for_catchup($one);
 $R->quit;
 $two->stop;
@@ -185,12 +189,17 @@ $two->start;
 ok(!-e $two->data_dir . '/pg_stat/tokenlock.state',
 	'a standby drops the file of a clean stop');
 $R = session($two);
-is($R->one('SELECT count(*) FROM token_holders'), '0', 'and has no leases');
+is($R->one("SELECT count(*) FROM $_"), '0', "and has no $_")
+  for qw(token_holders token_waiters job_workers);
 
 # A promotion without the last WAL.
 $one->wait_for_catchup($two);
 $R->quit;
 $two->stop;
+# after a start fences are reserved anew, which the standby does not see
+$B->quit;
+$one->restart;
+$B = session($one);
 answers($B, "token_get('unseen', owner => 'n1', ttl => '10min')", 't');
 answers($B, "token_get('unseen2', owner => 'n1', ttl => '10s')", 't');
 my $unseen = $B->one("SELECT token_fence('unseen', owner => 'n1')");

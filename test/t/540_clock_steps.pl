@@ -62,16 +62,14 @@ my $node = new_server(
 	init => {},
 	conf => "fsync = on\ntokenlock.grace = '30s'\n");
 $node->stop;
-$ENV{LD_PRELOAD} = $shim;
 $ENV{TL_TEST_CLOCK} = $clock;
 
 sub start
 {
-	local $ENV{LD_PRELOAD} = $shim;
+	local $ENV{LD_PRELOAD} = join ' ', $shim, $ENV{LD_PRELOAD} // ();
 	$node->start;
 	return session($node);
 }
-delete $ENV{LD_PRELOAD};
 
 sub grace_left
 {
