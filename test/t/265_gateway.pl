@@ -50,6 +50,11 @@ for my $port (@ports)
 	$conf =~ s/= $port$/= $port{$port}/mg == 1 or die "port $port?";
 }
 append_to_file("$folder/kannel.conf", $conf);
+
+# bearerbox listens for the SMSC on all addresses, unless it is told better.
+my $shim = "$folder/loopback_shim.so";
+system_or_bail('cc', '-shared', '-fPIC', '-o', $shim,
+	"$FindBin::RealBin/../perl/loopback_shim.c", '-ldl');
 mkdir "$folder/spool" or die "could not make $folder/spool: $!";
 
 my (%again, %running, @workers, $smsc);
@@ -68,8 +73,9 @@ sub run_program
 sub run_box
 {
 	my ($name, $box) = @_;
-	return run_program($name, 'sh', '-c', 'cd "$0" && exec "$@"',
-		$folder, $box, '-v', 1, 'kannel.conf');
+	return run_program($name, 'sh', '-c',
+		'cd "$0" && LD_PRELOAD=$1 && export LD_PRELOAD && shift && exec "$@"',
+		$folder, $shim, $box, '-v', 1, 'kannel.conf');
 }
 
 # A worker; or, with "at", a victim that stands still when its third batch is
