@@ -13,6 +13,8 @@ CREATE TABLE job_skip_locked (
 );
 CREATE INDEX ON job_skip_locked (id) WHERE status = '0';
 
+CREATE TABLE job_ctid (LIKE job_skip_locked INCLUDING ALL);
+CREATE TABLE job_ctid_done (LIKE job_skip_locked INCLUDING ALL);
 CREATE TABLE job_claim (LIKE job_skip_locked INCLUDING ALL);
 CREATE TABLE job_done (LIKE job_skip_locked INCLUDING ALL);
 CREATE TABLE job_lower_bound (LIKE job_skip_locked INCLUDING ALL);

@@ -4,35 +4,53 @@
  * Functions that time pairs of get and put inside the server.
  */
 
+/* As one would write it: the answers are looked at. */
+
 CREATE FUNCTION loop_advisory(n integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1..n LOOP
-		PERFORM pg_try_advisory_lock(42);
-		PERFORM pg_advisory_unlock(42);
+		IF NOT pg_try_advisory_lock(42) THEN
+			RAISE 'not had';
+		END IF;
+		IF NOT pg_advisory_unlock(42) THEN
+			RAISE 'not held';
+		END IF;
 	END LOOP;
 END $$;
 
 CREATE FUNCTION loop_session(n integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1..n LOOP
-		PERFORM token_get('k');
-		PERFORM token_put('k');
+		IF NOT token_get('k') THEN
+			RAISE 'not had';
+		END IF;
+		IF NOT token_put('k') THEN
+			RAISE 'not held';
+		END IF;
 	END LOOP;
 END $$;
 
 CREATE FUNCTION loop_lease(n integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1..n LOOP
-		PERFORM token_get('k', owner => 'w');
-		PERFORM token_put('k', owner => 'w');
+		IF NOT token_get('k', owner => 'w') THEN
+			RAISE 'not had';
+		END IF;
+		IF NOT token_put('k', owner => 'w') THEN
+			RAISE 'not held';
+		END IF;
 	END LOOP;
 END $$;
 
 CREATE FUNCTION loop_nothing(n integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1..n LOOP
-		PERFORM txid_current_if_assigned();
-		PERFORM txid_current_if_assigned();
+		IF txid_current_if_assigned() IS NOT NULL THEN
+			RAISE 'there is a transaction id';
+		END IF;
+		IF txid_current_if_assigned() IS NOT NULL THEN
+			RAISE 'there is a transaction id';
+		END IF;
 	END LOOP;
 END $$;
 

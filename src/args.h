@@ -29,16 +29,16 @@ static inline void tl_check_name(text *name, const char *what);
 extern TlTime tl_arg_ttl(FunctionCallInfo fcinfo, int n);
 
 /* The error for one that is not longer than nothing. */
-extern tl_noreturn void tl_error_ttl(void);
+tl_noreturn extern void tl_error_ttl(void);
 
 /* A wait: 0 or longer, or TL_NEVER when it is NULL. */
 extern TlTime tl_arg_wait(FunctionCallInfo fcinfo, int n);
 
 /* The error for a value that must not be NULL. */
-extern tl_noreturn void tl_error_null(const char *what);
+tl_noreturn extern void tl_error_null(const char *what);
 
 /* The error for a name of another length. */
-extern tl_noreturn void tl_error_name(Size len, const char *what);
+tl_noreturn extern void tl_error_name(Size len, const char *what);
 
 /* PG_GETARG_TEXT_PP, without a call for what is as it should be already. */
 static inline text *

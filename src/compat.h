@@ -23,6 +23,7 @@
 #include "commands/extension.h"
 #include "lib/dshash.h"
 #include "storage/lock.h"
+#include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/fmgroids.h"
@@ -31,16 +32,52 @@
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
+#if PG_VERSION_NUM >= 190000
+#include "access/tableam.h"
+#include "optimizer/pathnode.h"
+#include "utils/lsyscache.h"
+#include "utils/tuplestore.h"
+#else
+#include "commands/dbcommands.h"
+#include "optimizer/plancat.h"
+#endif
 
 #if PG_VERSION_NUM < 150000
 #error "tokenlock needs PostgreSQL 15 or later"
 #endif
 
-/* Says of a function that it does not return. */
+/* Says of a function that it does not return; first in its declaration. */
 #if PG_VERSION_NUM >= 180000
 #define tl_noreturn	pg_noreturn
 #else
 #define tl_noreturn	pg_attribute_noreturn()
+#endif
+
+/* Says at the end of a case that it goes on in the next one. */
+#ifdef pg_fallthrough
+#define tl_fallthrough	pg_fallthrough
+#else
+#define tl_fallthrough	__attribute__((fallthrough))
+#endif
+
+/*
+ * The planner's hook that may change what it knows of a table: its type, its
+ * parameters, their names for a further call, and the table's oid in it.
+ */
+#if PG_VERSION_NUM >= 190000
+#define tl_table_hook				build_simple_rel_hook
+#define tl_table_hook_type			build_simple_rel_hook_type
+#define TL_TABLE_HOOK_PARAMETERS	PlannerInfo *root, RelOptInfo *rel, \
+									RangeTblEntry *rte
+#define TL_TABLE_HOOK_ARGUMENTS		root, rel, rte
+#define TL_TABLE_HOOK_RELATION		(rte->relid)
+#else
+#define tl_table_hook				get_relation_info_hook
+#define tl_table_hook_type			get_relation_info_hook_type
+#define TL_TABLE_HOOK_PARAMETERS	PlannerInfo *root, Oid table, \
+									bool inhparent, RelOptInfo *rel
+#define TL_TABLE_HOOK_ARGUMENTS		root, table, inhparent, rel
+#define TL_TABLE_HOOK_RELATION		table
 #endif
 
 /* The number of this backend's PGPROC. */
@@ -143,6 +180,25 @@ tl_may_execute(Oid function, Oid role)
 #endif
 }
 
+/* A tranche of locks.  From 19 on all know its name, before each names it. */
+static inline int
+tl_new_tranche(const char *name)
+{
+#if PG_VERSION_NUM >= 190000
+	return LWLockNewTrancheId(name);
+#else
+	return LWLockNewTrancheId();
+#endif
+}
+
+static inline void
+tl_name_tranche(int tranche, const char *name)
+{
+#if PG_VERSION_NUM < 190000
+	LWLockRegisterTranche(tranche, name);
+#endif
+}
+
 /* How dshash copies a key into its table: from 17 on it has to be told. */
 static inline void
 tl_dshash_copies_keys(dshash_parameters *parameters)
@@ -156,7 +212,9 @@ tl_dshash_copies_keys(dshash_parameters *parameters)
 static inline IndexScanDesc
 tl_index_beginscan(Relation heap, Relation index, Snapshot snapshot, int nkeys)
 {
-#if PG_VERSION_NUM >= 180000
+#if PG_VERSION_NUM >= 190000
+	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0, SO_NONE);
+#elif PG_VERSION_NUM >= 180000
 	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0);
 #else
 	return index_beginscan(heap, index, snapshot, nkeys, 0);

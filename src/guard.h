@@ -28,7 +28,7 @@ extern bool tl_guard_any(void);
 extern void tl_guard_upgraded(uint64 from, uint64 to);
 
 /* The error for a put of a grant that guards the transaction. */
-extern tl_noreturn void tl_guard_error_put(const TlKey *key);
+tl_noreturn extern void tl_guard_error_put(const TlKey *key);
 
 /*
  * For the callbacks of hold.c.  tl_guard_pin checks all guards and pins

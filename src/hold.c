@@ -26,6 +26,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "compat.h"
 #include "gate.h"
 #include "grant.h"
 #include "guard.h"
@@ -443,7 +444,7 @@ on_xact(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 			if (statement_has_failed())
 				release_failed_statement();
-			/* FALLTHROUGH */
+			tl_fallthrough;
 		case XACT_EVENT_COMMIT:
 			/* at commit, others see by now what the transaction has done */
 			tl_guard_end();

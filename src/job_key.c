@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "compat.h"
 #include "job_key.h"
 #include "utils/datum.h"
 

@@ -16,12 +16,12 @@
 
 #include "access/xact.h"
 #include "catalog/pg_am.h"
+#include "compat.h"
 #include "job_plan.h"
 #include "job_wait.h"
 #include "miscadmin.h"
 #include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
-#include "optimizer/plancat.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -37,17 +37,16 @@ static uint64 rows_locked = 0;
 /* While a plan is made that goes by turns: the table. */
 static const TlJobTableInfo *planning = NULL;
 
-static get_relation_info_hook_type prev_get_relation_info_hook = NULL;
+static tl_table_hook_type prev_table_hook = NULL;
 
 static void make_plan(TlJobPlan *plan);
-static void choose_indexes(PlannerInfo *root, Oid relation, bool inhparent,
-						   RelOptInfo *rel);
+static void choose_indexes(TL_TABLE_HOOK_PARAMETERS);
 
 void
 tl_plan_init(void)
 {
-	prev_get_relation_info_hook = get_relation_info_hook;
-	get_relation_info_hook = choose_indexes;
+	prev_table_hook = tl_table_hook;
+	tl_table_hook = choose_indexes;
 }
 
 void
@@ -91,17 +90,17 @@ suits(const IndexOptInfo *index, AttrNumber first, AttrNumber second)
  * all; the plan would be used when there are many.
  */
 static void
-choose_indexes(PlannerInfo *root, Oid relation, bool inhparent,
-			   RelOptInfo *rel)
+choose_indexes(TL_TABLE_HOOK_PARAMETERS)
 {
+	Oid			relation = TL_TABLE_HOOK_RELATION;
 	bool		of_turn = root->query_level > 1;
 	List	   *suiting = NIL;
 	ListCell   *cell;
 	AttrNumber	first;
 	AttrNumber	second;
 
-	if (prev_get_relation_info_hook)
-		prev_get_relation_info_hook(root, relation, inhparent, rel);
+	if (prev_table_hook)
+		prev_table_hook(TL_TABLE_HOOK_ARGUMENTS);
 	if (planning == NULL || (relation != planning->relation &&
 							 !list_member_oid(planning->leaves, relation)))
 		return;

@@ -14,6 +14,7 @@
 
 #include "catalog/pg_authid.h"
 #include "clock.h"
+#include "compat.h"
 #include "describe.h"
 #include "funcapi.h"
 #include "job_position.h"

@@ -29,7 +29,7 @@ extern Relation tl_record_open(void);
  * token's lock held; waits for nothing.
  */
 extern int32 tl_record_take_slot(void);
-extern tl_noreturn void tl_record_error_full(void);
+tl_noreturn extern void tl_record_error_full(void);
 
 /*
  * Record a lease that was granted just now ("writing" is set).  On an error

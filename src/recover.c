@@ -28,7 +28,7 @@
 
 #include "access/relation.h"
 #include "clock.h"
-#include "commands/dbcommands.h"
+#include "compat.h"
 #include "fence.h"
 #include "miscadmin.h"
 #include "page.h"

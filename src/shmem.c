@@ -41,6 +41,10 @@
  */
 #define TL_RESERVE(size)	((size) / 8 + 8 * 65536)
 
+/* What waits for these locks are called in pg_stat_activity. */
+#define TL_TABLE_TRANCHE	"TokenlockTable"
+#define TL_MEMORY_TRANCHE	"TokenlockMemory"
+
 /* Of the account: beside an entry stands the list link and hash of dshash. */
 #define TL_ENTRY_HEADER		16
 
@@ -97,7 +101,7 @@ static void table_parameters(TlTableId id, dshash_parameters *parameters);
 static int	compare_keys(const void *a, const void *b, size_t size, void *arg);
 static dshash_hash hash_key(const void *key, size_t size, void *arg);
 static void sweep(void);
-static tl_noreturn void error_full(void);
+tl_noreturn static void error_full(void);
 
 void
 tl_shmem_init(void)
@@ -156,8 +160,8 @@ tl_shmem_startup(void)
 	if (!found)
 	{
 		memset(shared, 0, TL_AREA_OFFSET);
-		shared->table_tranche = LWLockNewTrancheId();
-		shared->memory_tranche = LWLockNewTrancheId();
+		shared->table_tranche = tl_new_tranche(TL_TABLE_TRANCHE);
+		shared->memory_tranche = tl_new_tranche(TL_MEMORY_TRANCHE);
 		shared->limit = area_size() - TL_RESERVE(area_size());
 		for (int i = 0; i < TL_TABLE_COUNT; i++)
 			shared->limit -= definitions[i].kept_back * entry_account(i);
@@ -251,8 +255,8 @@ tl_shmem_attach(void)
 				 errmsg("tokenlock is not preloaded"),
 				 errhint("Add tokenlock to shared_preload_libraries and restart the server.")));
 
-	LWLockRegisterTranche(shared->table_tranche, "TokenlockTable");
-	LWLockRegisterTranche(shared->memory_tranche, "TokenlockMemory");
+	tl_name_tranche(shared->table_tranche, TL_TABLE_TRANCHE);
+	tl_name_tranche(shared->memory_tranche, TL_MEMORY_TRANCHE);
 
 	oldcontext = MemoryContextSwitchTo(TopMemoryContext);
 	attach();

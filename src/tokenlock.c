@@ -9,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "commands/dbcommands.h"
+#include "compat.h"
 #include "database.h"
 #include "drop.h"
 #include "fmgr.h"

@@ -16,6 +16,7 @@
 #include "access/htup_details.h"
 #include "access/xlog.h"
 #include "clock.h"
+#include "compat.h"
 #include "describe.h"
 #include "funcapi.h"
 #include "line.h"

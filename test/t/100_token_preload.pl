@@ -34,8 +34,29 @@ my @calls = (
 	"SELECT token_put_all(owner => 'w1')",
 	"SELECT token_renew('k')",
 	"SELECT token_fence('k')",
+	"SELECT token_guard('k')",
+	"SELECT token_get_all('{k,l}')",
+	"SELECT token_break('k', 1)",
+	"CALL token_acquire('k')",
 	"SELECT * FROM token_holders",
-	"SELECT * FROM token_waiters");
+	"SELECT * FROM token_waiters",
+	"SELECT * FROM token_stats",
+	"SELECT * FROM token_stats_by_name",
+	"SELECT * FROM claim_jobs(NULL::jobs, 'w1')",
+	"SELECT finish_jobs('jobs', 'w1', '{1}'::int[])",
+	"SELECT fail_jobs('jobs', 'w1', '{1}'::int[])",
+	"SELECT release_jobs('jobs', 'w1')",
+	"SELECT release_jobs('jobs', 'w1', '{1}'::int[])",
+	"SELECT renew_jobs('jobs', 'w1')",
+	"SELECT wake_jobs('jobs')",
+	"CALL wait_jobs('jobs', '1s')",
+	"SELECT job_table_set('jobs', paused => true)",
+	"SELECT job_table_reset('jobs')",
+	"SELECT * FROM job_tables",
+	"SELECT * FROM job_workers");
+
+$C->query("CREATE TABLE jobs (id int PRIMARY KEY, status text DEFAULT '0',
+	sid text)");
 
 for my $sql (@calls)
 {
