@@ -16,6 +16,7 @@ OBJS = \
 	src/grant.o \
 	src/guard.o \
 	src/hold.o \
+	src/job_change.o \
 	src/job_claim.o \
 	src/job_describe.o \
 	src/job_finish.o \

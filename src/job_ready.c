@@ -23,6 +23,7 @@
 #include "job_plan.h"
 #include "job_position.h"
 #include "job_ready.h"
+#include "job_sql.h"
 #include "job_turn_find.h"
 #include "job_worker.h"
 #include "miscadmin.h"

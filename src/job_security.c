@@ -15,7 +15,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "job_table.h"
+#include "job_sql.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"

@@ -16,7 +16,6 @@
 #include "shmem.h"
 
 #include "executor/spi.h"
-#include "lib/stringinfo.h"
 #include "storage/itemptr.h"
 #include "storage/lock.h"
 
@@ -230,7 +229,7 @@ extern bool tl_job_sid_key(TlJobTableInfo *info, Datum sid, TlKey *key);
 extern void tl_job_no_sid_key(TlJobTableInfo *info, TlKey *key);
 extern bool tl_job_is_no_sid(const TlKey *key);
 
-/* Free the statements of a table that nobody uses any more (job_sql.c). */
+/* Free the statements of a table that nobody uses any more (job_plan.c). */
 extern void tl_job_free_plans(TlJobTableInfo *info);
 
 /* A row that is locked. */
@@ -287,20 +286,6 @@ extern void tl_job_sort(TlJobTableInfo *info, TlJobRows *rows, int from,
 
 /* Prepare the statements that depend on settings, to see whether they can be. */
 extern void tl_job_check_statements(TlJobTableInfo *info);
-
-/*
- * Append the condition for ready rows; the parameter is the present time.
- * With 0 in its place, rows that are not due yet count, too.
- */
-extern void tl_job_append_ready(StringInfo buf, const TlJobTableInfo *info,
-								int time_param);
-
-/*
- * Append the columns that locked rows are read from, and take over the rows
- * that a statement has found.
- */
-extern void tl_job_append_columns(StringInfo buf, TlJobTableInfo *info);
-extern void tl_job_add_rows(TlJobTableInfo *info, TlJobRows *rows);
 
 /*
  * Names in ready_when mean the same for all callers, so a statement that has

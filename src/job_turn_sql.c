@@ -18,6 +18,7 @@
 #include "catalog/pg_type.h"
 #include "job_look.h"
 #include "job_plan.h"
+#include "job_sql.h"
 #include "job_turn_find.h"
 #include "utils/array.h"
 #include "utils/builtins.h"

@@ -3,21 +3,9 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS tokenlock;
 RESET client_min_messages;
 
-CREATE FUNCTION pg_temp.try(query text) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-    answer text;
-    detail text;
-    hint text;
-BEGIN
-    EXECUTE query INTO answer;
-    RETURN coalesce(answer, 'NULL');
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL,
-        hint = PG_EXCEPTION_HINT;
-    RETURN concat_ws(' / ', SQLSTATE || ' ' || SQLERRM,
-        nullif(detail, ''), nullif(hint, ''));
-END $$;
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set try :abs_srcdir '/sql/common/try.sql'
+\i :try
 
 CREATE TABLE letters (id int PRIMARY KEY, status text DEFAULT '0', sid text);
 

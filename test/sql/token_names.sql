@@ -3,22 +3,9 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS tokenlock;
 RESET client_min_messages;
 
--- Runs a query for one value, shows the value or the error with all its parts.
-CREATE FUNCTION pg_temp.try(query text) RETURNS text
-LANGUAGE plpgsql AS $$
-DECLARE
-    answer text;
-    detail text;
-    hint text;
-BEGIN
-    EXECUTE query INTO answer;
-    RETURN coalesce(answer, 'NULL');
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL,
-        hint = PG_EXCEPTION_HINT;
-    RETURN concat_ws(' / ', SQLSTATE || ' ' || SQLERRM,
-        nullif(detail, ''), nullif(hint, ''));
-END $$;
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set try :abs_srcdir '/sql/common/try.sql'
+\i :try
 
 -- P27: 255 bytes are a name, and all of them show.
 SELECT token_get(repeat('n', 255));

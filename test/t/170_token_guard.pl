@@ -245,8 +245,10 @@ subtest 'the session that pins is terminated' => sub {
 subtest 'P35' => sub {
 	my ($A, $B) = map { session($node) } 1 .. 2;
 	answers($A, "token_get('leader', owner => 'n1', ttl => '300ms')", 't');
-	sleep 0.5;
-	answers($A, "token_fence('leader', owner => 'n1')", undef);
+	ok( until_true(sub {
+				!defined $A->one("SELECT token_fence('leader', owner => 'n1')");
+			}),
+		'the lease has lapsed');
 	answers($A, "token_renew('leader', '10s', owner => 'n1')", 'f');
 	is($A->fails("SELECT token_guard('leader', owner => 'n1')")->code,
 		'55000', 'the guard is an error');
@@ -260,8 +262,7 @@ subtest 'P47' => sub {
 	my $f1 = $A->one("SELECT fence FROM token_request('k', owner => 'w1', ttl => '1h')");
 	answers($A, "(SELECT answer || fence FROM token_request('k', owner => 'w1'))", "again$f1");
 	answers($A, "token_renew('k', '100ms', owner => 'w1')", 't');
-	sleep 0.2;
-	answers($B, "token_get('k', owner => 'w2', ttl => '60s')", 't');
+	answers($B, "token_get('k', owner => 'w2', ttl => '60s', wait => '30s')", 't');
 	my $f2 = $B->one("SELECT token_fence('k', owner => 'w2')");
 	cmp_ok($f2, '>', $f1, 'the fence has grown');
 	$A->query('BEGIN');
