@@ -578,7 +578,8 @@ tl_grant_settle(TlToken *token, TlHolder *holder)
 	else if (!holder->ended && has_lapsed(holder))
 		end_lapsed(token, holder);
 	else
-		tl_token_wake(token);	/* the clock counts again; an upgrade may go on */
+		tl_token_wake(token);	/* the clock counts again; an upgrade may go
+								 * on */
 }
 
 /* Does not ask for the time where nothing can lapse. */

@@ -52,8 +52,8 @@ typedef struct TlHold
 	uint64		hold_serial;	/* key of the hold lock; 0: none */
 	SubTransactionId subid;		/* scope; InvalidSubTransactionId: session */
 	SubTransactionId made_in;	/* where the request was made */
-	TimestampTz granted_in;		/* start of the statement that was granted
-								 * it, or its session scope */
+	TimestampTz granted_in;		/* start of the statement that was granted it,
+								 * or its session scope */
 	dlist_node	node;			/* in transaction_holds or session_holds */
 } TlHold;
 
@@ -230,7 +230,11 @@ tl_hold_answered(const TlRequest *request, TlAnswer answer, bool again)
 			drop_hold_lock(hold);
 			hold->fence = grant->fence;
 			set_hold_lock(hold, grant->hold_serial);
-			/* an upgrade of the session's hold is none that an error takes back */
+
+			/*
+			 * an upgrade of the session's hold is none that an error takes
+			 * back
+			 */
 			if (request->scope == TL_SCOPE_SESSION &&
 				(grant->upgraded_from == 0 ||
 				 hold->subid != InvalidSubTransactionId))

@@ -416,9 +416,9 @@ find_rows(TlClaim *claim, const TlJobFind *find)
 }
 
 /*
- * A worker's sid as a value of the column, or none.  False when it is none (any more):
- * the column's type was changed since the worker claimed.  That must not stop
- * the claims of the others.
+ * A worker's sid as a value of the column, or none.  False when it is no value
+ * of it any more: the column's type was changed since the worker claimed.  That
+ * must not stop the claims of the others.
  */
 bool
 tl_job_read_sid(TlJobTableInfo *info, const TlKey *worker, Datum *sid,

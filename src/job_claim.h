@@ -21,9 +21,9 @@ extern int64 tl_job_claim(TlJobCall *call, int64 batch, bool resume,
 						  HeapTupleHeader **rows);
 
 /*
- * A worker's sid as a value of the column, or none.  False when it is none (any more):
- * the column's type was changed since the worker claimed.  That must not stop
- * the claims of the others.
+ * A worker's sid as a value of the column, or none.  False when it is no value
+ * of it any more: the column's type was changed since the worker claimed.  That
+ * must not stop the claims of the others.
  */
 extern bool tl_job_read_sid(TlJobTableInfo *info, const TlKey *worker,
 							Datum *sid, bool *no_sid);
