@@ -17,10 +17,12 @@
  * A standby that is promoted may lack the last reservation, and so may a
  * server restored from a backup.  Therefore a number consists of a counter of
  * 44 bits and, above it, an epoch.  Beside the end of the block, in the
- * sequence's log_cnt, stands a fingerprint of the server's history (system
- * identifier and timeline).  When it is not today's, the epoch is raised.
- * pg_dump carries the number, but not the fingerprint: a restored database
- * begins a new epoch, too.
+ * sequence's log_cnt, stands the server's history: its timeline and, above
+ * that, a hash of its system identifier.  When it is not today's, the epoch is
+ * raised: by one for each timeline that has begun since, as those between may
+ * have raised it, too, which a standby that was cut off has not heard of.
+ * pg_dump carries the number, but not the history: a restored database begins
+ * a new epoch, too.
  *
  * A new extension's numbers begin at a clock reading (seconds since 2026 in
  * the upper bits), so that they go on growing when the extension is dropped
@@ -63,6 +65,7 @@
 
 static void reserve(TlDatabase *database);
 static uint64 reserve_on_page(Relation sequence, uint64 *start);
+static uint64 epochs_since(int64 then, int64 now);
 static uint64 seed(void);
 
 void
@@ -146,7 +149,8 @@ reserve_on_page(Relation sequence, uint64 *start)
 		*start = Max(*start, (uint64) data->last_value);
 	else
 		*start = Max(*start,
-					 (((uint64) data->last_value >> TL_EPOCH_SHIFT) + 1)
+					 (((uint64) data->last_value >> TL_EPOCH_SHIFT) +
+					  epochs_since(data->log_cnt, history))
 					 << TL_EPOCH_SHIFT);
 
 	data->last_value = *start + TL_FENCE_BLOCK;
@@ -162,10 +166,19 @@ reserve_on_page(Relation sequence, uint64 *start)
 int64
 tl_fence_history(void)
 {
-	uint64		hash = hash_combine64(GetSystemIdentifier(),
-									  GetWALInsertionTimeLine());
+	uint32		server = hash_bytes_uint32((uint32) GetSystemIdentifier() ^
+										   (uint32) (GetSystemIdentifier() >> 32));
 
-	return (int64) (hash & PG_INT64_MAX);
+	return (int64) (server & PG_INT32_MAX) << 32 | GetWALInsertionTimeLine();
+}
+
+/* By how much the history's change raises the epoch. */
+static uint64
+epochs_since(int64 then, int64 now)
+{
+	bool		same_server = then >> 32 == now >> 32;
+
+	return same_server && now > then ? (uint64) (now - then) : 1;
 }
 
 static uint64
